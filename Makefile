@@ -1,0 +1,33 @@
+# Each target says what it does: `make help`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+.venv/installed: pyproject.toml
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+setup: .venv/installed ## create .venv with odst and what its tests need
+
+demo: setup ## run odst, st and st-ot on the built-in digits and compare them (about two minutes)
+	$(BIN)/odst demo
+
+test: setup ## run the tests (without the slow ones)
+	$(BIN)/python -m pytest -q -m "not slow"
+
+check: setup ## format, lint, types and every test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q
+
+bench: setup ## run every benchmark (needs a quiet machine)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m benchmarks
+
+.PHONY: help setup demo test check bench

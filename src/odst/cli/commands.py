@@ -1,0 +1,1 @@
+"""Importing a command's module registers it: the order here is the order of `odst --help`."""

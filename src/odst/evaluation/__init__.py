@@ -1,0 +1,1 @@
+"""A model's outputs -> named numbers."""

@@ -5,10 +5,12 @@ In `auroc`, `aupr_in` and `fpr_at_95_tpr` the in-distribution is positive; the o
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from odst.errors import UserError
+from odst.method.calibration import BINS, expected_calibration_error, probabilities, top_log_odds
 from odst.seeds import stream
 
 # --- the classifier -------------------------------------------------------------------------------------------------
@@ -25,43 +27,27 @@ def error(logits: np.ndarray, y: np.ndarray) -> float:
 
 def nll(logits: np.ndarray, y: np.ndarray, temperature: float = 1.0) -> float:
     """Mean negative log-likelihood, in nats."""
-    return float(-_log_probabilities(logits, temperature)[np.arange(len(y)), y].mean())
+    z = _finite(logits) / temperature
+    z -= z.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]).mean())
 
 
 def brier(logits: np.ndarray, y: np.ndarray, temperature: float = 1.0) -> float:
     """Mean squared distance of the probabilities to the one-hot label, summed over classes: between 0 and 2."""
-    distance = np.exp(_log_probabilities(logits, temperature))
+    distance = probabilities(_finite(logits), temperature)
     distance[np.arange(len(y)), y] -= 1
     return float((distance**2).sum(axis=1).mean())
 
 
-def ece(logits: np.ndarray, y: np.ndarray, temperature: float = 1.0, bins: int = 20) -> float:
-    log_p = _log_probabilities(logits, temperature)
-    return expected_calibration_error(np.exp(log_p.max(axis=1)), log_p.argmax(axis=1) == y, bins)
-
-
-def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 20) -> float:
-    """Mean over images of |accuracy - mean confidence| of their bin; bins are (j/B, (j+1)/B], 1.0 in the last."""
-    inner = np.arange(1, bins) / bins
-    which = np.searchsorted(inner, confidence, side="left")
-    gap = np.bincount(which, weights=correct.astype(np.float64) - confidence, minlength=bins)
-    return float(np.abs(gap).sum() / len(confidence))
+def ece(logits: np.ndarray, y: np.ndarray, temperature: float = 1.0, bins: int = BINS) -> float:
+    """The same definition as the calibration step minimises."""
+    p = probabilities(_finite(logits), temperature)
+    return expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == y, bins)
 
 
 def confidence_log_odds(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """log(p / (1 - p)) of the most probable class, without ever forming p."""
-    z = _finite(logits) / temperature
-    top = z.argmax(axis=1)[:, None]
-    z_top = np.take_along_axis(z, top, axis=1)[:, 0]
-    np.put_along_axis(z, top, -np.inf, axis=1)
-    highest = z.max(axis=1)
-    return z_top - highest - np.log(np.exp(z - highest[:, None]).sum(axis=1))  # (n,)
-
-
-def _log_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
-    z = _finite(logits) / temperature
-    z -= z.max(axis=1, keepdims=True)
-    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))  # (n, K)
+    return top_log_odds(_finite(logits), temperature)[1]
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:
@@ -144,3 +130,32 @@ def error_interval(logits: np.ndarray, y: np.ndarray, *, seed: int, n: int = 100
 
 def auroc_interval(score_in: np.ndarray, score_out: np.ndarray, *, seed: int, n: int = 1000) -> tuple[float, float]:
     return bootstrap(_auroc_of_levels, *_levels(score_in, score_out), seed=seed, n=n)
+
+
+# --- by name --------------------------------------------------------------------------------------------------------
+
+
+def classifier_measures(logits: np.ndarray, y: np.ndarray, temperature: float, *, seed: int) -> dict[str, Any]:
+    """What is known of a labelled set, ready for JSON."""
+    return {
+        "error": error(logits, y),
+        "error_interval": list(error_interval(logits, y, seed=seed)),
+        "ece": ece(logits, y, temperature),
+        "nll": nll(logits, y, temperature),
+        "brier": brier(logits, y, temperature),
+    }
+
+
+def detector_measures(
+    logits_in: np.ndarray, logits_out: np.ndarray, temperature: float, *, seed: int
+) -> dict[str, Any]:
+    """What is known of a labelled set against an out-distribution set, ready for JSON."""
+    score_in, score_out = confidence_log_odds(logits_in, temperature), confidence_log_odds(logits_out, temperature)
+    return {
+        "auroc": auroc(score_in, score_out),
+        "auroc_interval": list(auroc_interval(score_in, score_out, seed=seed)),
+        "fpr_at_95_tpr": fpr_at_95_tpr(score_in, score_out),
+        "fpr_at_95_tpr_out_positive": fpr_at_95_tpr_out_positive(score_in, score_out),
+        "aupr_in": aupr_in(score_in, score_out),
+        "aupr_out": aupr_out(score_in, score_out),
+    }

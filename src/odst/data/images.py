@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +53,10 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @cached_property
+    def id(self) -> str:
+        return self.identity or fingerprint(self.x)
 
     def source(self, ids: np.ndarray) -> Sequence[str]:
         return [f"row:{j}" for j in ids] if self.sources is None else self.sources[ids]
@@ -115,9 +120,13 @@ def check_images(name: str, x: Images, like: Images | None = None) -> None:
             )
     elif len(x.shape) == 2:
         if not np.issubdtype(x.dtype, np.floating):
-            raise UserError(f"{name}: features are a float matrix (n, d), got {x.dtype}. Convert with .astype('float32').")
+            raise UserError(
+                f"{name}: features are a float matrix (n, d), got {x.dtype}. Convert with .astype('float32')."
+            )
     else:
-        raise UserError(f"{name}: expected images (n, height, width, 3) or features (n, d), got shape {tuple(x.shape)}.")
+        raise UserError(
+            f"{name}: expected images (n, height, width, 3) or features (n, d), got shape {tuple(x.shape)}."
+        )
     if like is not None and tuple(x.shape[1:]) != tuple(like.shape[1:]):
         raise UserError(
             f"{name}: its rows have shape {tuple(x.shape[1:])} but the labelled rows have {tuple(like.shape[1:])}. "

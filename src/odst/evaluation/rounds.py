@@ -1,0 +1,96 @@
+"""A round -> its line in metrics.jsonl, and the verdict on a student: does it harm, which round is best."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odst.data.images import Data, Pool
+from odst.evaluation.metrics import auroc, brier, confidence_log_odds, ece, error, nll, wrong
+from odst.method.labelling import infer
+from odst.method.selection import Selection
+from odst.self_training import Round
+
+AUROC_SLACK = 0.01  # a student may lose one point of val_od_auroc
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The numbers of a round and the logits they come from, by set: val_in, val_out, test, out/NAME."""
+
+    metrics: dict[str, Any]
+    logits: dict[str, np.ndarray]
+
+
+def score(round_: Round, data: Data, device: str = "cpu") -> Scored:
+    """Error, calibration and detection on val and test sets, and the quality of the selection where the truth is known."""
+    temperature = round_.temperature
+    logits = {"val_in": round_.logits_in}
+    if round_.logits_out is not None:
+        logits["val_out"] = round_.logits_out
+    if data.test is not None:
+        logits["test"] = infer(round_.model, data.test.x, device=device)
+    for name, x in data.out_tests.items():
+        logits[f"out/{name}"] = infer(round_.model, x, device=device)
+
+    def od_auroc(inside: str, outside: str) -> float | None:
+        if inside not in logits or outside not in logits:
+            return None
+        return auroc(
+            confidence_log_odds(logits[inside], temperature), confidence_log_odds(logits[outside], temperature)
+        )
+
+    by_set = {name: od_auroc("test", f"out/{name}") for name in data.out_tests} if data.test is not None else {}
+    tested = data.test is not None
+    y = data.test.y if data.test is not None else np.empty(0)
+    metrics: dict[str, Any] = {
+        "round": round_.t,
+        "val_error": error(logits["val_in"], data.val_in.y),
+        "val_od_auroc": od_auroc("val_in", "val_out"),
+        "error": error(logits["test"], y) if tested else None,
+        "ece": ece(logits["test"], y, temperature) if tested else None,
+        "nll": nll(logits["test"], y, temperature) if tested else None,
+        "brier": brier(logits["test"], y, temperature) if tested else None,
+        "od_auroc": float(np.mean(list(by_set.values()))) if by_set else None,
+        "od_auroc_by_set": by_set,
+        "temperature": temperature,
+    }
+    return Scored(metrics | selection_metrics(round_.selection, data.pool, data.classes), logits)
+
+
+def selection_metrics(I: Selection | None, pool: Pool | None, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Of the selection a round was trained on: unique images, images above each threshold, extra copies, and the shares of
+    task-related and of correctly labelled images (null for an empty selection or an unknown truth)."""
+    if I is None or pool is None:
+        return dict.fromkeys(("selected", "above", "repeats", "related", "correct"))
+    truth = None if pool.truth is None or len(I) == 0 else pool.truth[I.ids]
+    return {
+        "selected": len(I),
+        "above": {name: int(n) for name, n in zip(classes, I.above, strict=True)},
+        "repeats": int((I.copies - 1).sum()),
+        "related": None if truth is None else float((truth >= 0).mean()),
+        "correct": None if truth is None else float((truth == I.classes).mean()),
+    }
+
+
+def harm(teacher: Scored, student: Scored, y: np.ndarray) -> str | None:
+    """What is worse about the student, in words: its val_error by more than one paired standard error, or its val_od_auroc by
+    more than a point. None where nothing is."""
+    worse = wrong(student.logits["val_in"], y).astype(float) - wrong(teacher.logits["val_in"], y)
+    spread = worse.std(ddof=1) / np.sqrt(len(worse)) if len(worse) > 1 else 0.0
+    if worse.mean() > spread:
+        return f"val_error rose by {100 * worse.mean():.2f} points, more than one standard error ({100 * spread:.2f})"
+    before, after = teacher.metrics["val_od_auroc"], student.metrics["val_od_auroc"]
+    if before is not None and after < before - AUROC_SLACK:
+        return f"val_od_auroc fell by {100 * (before - after):.2f} points, more than one"
+    return None
+
+
+def best_round(metrics: list[dict[str, Any]]) -> int:
+    """The round with the lowest val_error (of equals the later) among those that do not give up val_od_auroc for it."""
+    best = metrics[0]
+    for one in metrics[1:]:
+        guarded = one["val_od_auroc"] is None or one["val_od_auroc"] >= best["val_od_auroc"] - AUROC_SLACK
+        if one["val_error"] <= best["val_error"] and guarded:
+            best = one
+    return best["round"]

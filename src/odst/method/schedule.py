@@ -1,0 +1,85 @@
+"""Schedules as plain data: a batch size and a few phases, each with its length, learning rate and augmentation."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from odst.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """`epochs` or `steps` long; the learning rate goes from `lr` to `end` along a cosine or a line, or stays at `lr`."""
+
+    lr: float
+    epochs: float | None = None
+    steps: int | None = None
+    shape: Literal["constant", "cosine", "linear"] = "constant"
+    end: float = 0.0
+    augment: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None) or not (self.epochs or self.steps or 0) > 0:
+            raise UserError(
+                f"training: a phase is either `epochs` or `steps` long, got epochs={self.epochs} steps={self.steps}."
+            )
+        if not (self.lr >= 0 and math.isfinite(self.lr)):
+            raise UserError(f"training: lr is a positive number, got {self.lr:g}.")
+
+    def length(self, steps_per_epoch: float) -> int:
+        return self.steps if self.steps is not None else math.ceil(self.epochs * steps_per_epoch)  # type: ignore[operator]
+
+    def rate(self, progress: float) -> float:
+        if self.shape == "constant":
+            return self.lr
+        weight = (1 + math.cos(math.pi * progress)) / 2 if self.shape == "cosine" else 1 - progress
+        return self.end + (self.lr - self.end) * weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Nesterov SGD. Each step takes `batch` images of T ∪ I and as many of the rest."""
+
+    phases: tuple[Phase, ...]
+    batch: int = 128
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise UserError("training: a schedule needs at least one phase, got none.")
+        if self.batch < 1:
+            raise UserError(f"training.batch is at least 1, got {self.batch}.")
+
+    def plan(self, examples: int) -> "Plan":
+        return Plan(self, examples)
+
+
+class Plan:
+    """A schedule laid out in steps for a given number of images in T ∪ I."""
+
+    def __init__(self, schedule: Schedule, examples: int):
+        self.phases = schedule.phases
+        self.steps_per_epoch = examples / schedule.batch
+        self.ends = []
+        for phase in self.phases:
+            start = self.ends[-1] if self.ends else 0
+            self.ends.append(start + phase.length(self.steps_per_epoch))
+        self.steps = self.ends[-1]
+
+    def at(self, step: int) -> tuple[Phase, float]:
+        """The phase and the learning rate of a step."""
+        i = next(i for i, end in enumerate(self.ends) if step < end)
+        start = self.ends[i - 1] if i else 0
+        return self.phases[i], self.phases[i].rate((step - start) / (self.ends[i] - start))
+
+    def checks(self) -> list[int]:
+        """After how many steps val_in is asked which model to keep: within the last 20 % and the last phase (a student
+        that restarts is judged after the restart), at each epoch's end, or at five even points of a schedule in steps."""
+        start = max(math.floor(0.8 * self.steps), self.ends[-2] if len(self.ends) > 1 else 0)
+        if self.phases[-1].epochs is None:
+            points = [start + round((self.steps - start) * i / 5) for i in range(1, 6)]
+        else:
+            epochs = range(math.ceil(start / self.steps_per_epoch), math.floor(self.steps / self.steps_per_epoch) + 1)
+            points = [math.ceil(e * self.steps_per_epoch) for e in epochs]
+        return sorted({p for p in points if start < p <= self.steps} | {self.steps})

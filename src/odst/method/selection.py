@@ -1,0 +1,168 @@
+"""C) Select: per class, the k most confident images above both thresholds. "Above" is strict everywhere."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from odst.method.calibration import log_odds
+from odst.method.labelling import Predictions
+from odst.seeds import key, mix, stream
+
+# Why a class took no more images
+FULL = "full: k images taken"
+SHORT = "short: every image above the threshold taken"
+EMPTY = "empty: no image above the threshold"
+CLOSED = "closed: no threshold reaches the precision on val_in"
+GIVEN = "given: taken from a file"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Per class, in log-odds, with the counts behind each. `tau` is the one that counts."""
+
+    inside: np.ndarray  # (K,) in-threshold; -inf accepts all, +inf closes the class
+    in_above: np.ndarray  # (K,) val_in images above it
+    in_right: np.ndarray  # (K,) of which of the class
+    outside: np.ndarray  # (K,) out-threshold; -inf without one
+    out_above: np.ndarray  # (K,) val_out images above it
+
+    @property
+    def tau(self) -> np.ndarray:
+        return np.maximum(self.inside, self.outside)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """I: pool ids (each once), most confident first within a class, with the number of copies in I."""
+
+    ids: np.ndarray  # (u,) int64
+    classes: np.ndarray  # (u,) int64
+    log_odds: np.ndarray  # (u,) float64
+    copies: np.ndarray  # (u,) int64, at least 1
+    above: np.ndarray  # (K,) images above tau, chosen or not
+    stop: tuple[str, ...]  # (K,) why the class took no more
+    k: int
+    hard: bool = False  # the class is the label (a given selection), not the teacher's probabilities
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def in_threshold(odds: np.ndarray, is_c: np.ndarray, alpha: float) -> float:
+    """The smallest predicted p_c on val_in (or 0) above which class c has precision >= alpha; +inf where there is none.
+
+    Over all val_in images, whatever their argmax. Precision is not monotone in the threshold, so every distinct value is
+    tried; an empty set never qualifies.
+    """
+    order = np.argsort(odds)
+    values = odds[order]
+    right = np.concatenate([[0], np.cumsum(is_c[order][::-1])])  # right[j]: of the j most confident, those of class c
+    candidates = np.concatenate([[-np.inf], np.unique(values)])
+    above = len(values) - np.searchsorted(values, candidates, side="right")
+    with np.errstate(invalid="ignore"):
+        good = (above > 0) & (right[above] / above >= alpha)
+    return float(candidates[good][0]) if good.any() else np.inf
+
+
+def out_threshold(odds: np.ndarray, alpha: float) -> float:
+    """The alpha-quantile of p_c on val_out, the higher neighbour: at most 1 - alpha of val_out lies above."""
+    return float(np.quantile(odds, alpha, method="higher"))
+
+
+def thresholds(
+    logits_in: np.ndarray,
+    y: np.ndarray,
+    logits_out: np.ndarray | None,
+    temperature: float,
+    alpha_in: float | None,
+    alpha_out: float | None,
+) -> Thresholds:
+    """Both thresholds of every class; an alpha of None means that the method does without that one."""
+    odds_in = log_odds(logits_in, temperature)
+    n, K = odds_in.shape
+    is_c = y[:, None] == np.arange(K)
+    inside, outside, out_above = np.full(K, -np.inf), np.full(K, -np.inf), np.zeros(K, np.int64)
+    if alpha_in is not None:
+        inside = np.array([in_threshold(odds_in[:, c], is_c[:, c], alpha_in) for c in range(K)])
+    if alpha_out is not None:
+        assert logits_out is not None
+        odds_out = log_odds(logits_out, temperature)
+        outside = np.array([out_threshold(odds_out[:, c], alpha_out) for c in range(K)])
+        out_above = (odds_out > outside).sum(axis=0)
+    above = odds_in > inside
+    return Thresholds(inside, above.sum(axis=0), (above & is_c).sum(axis=0), outside, out_above)
+
+
+def select(
+    p: Predictions, tau: np.ndarray, k: int, *, excluded: np.ndarray, max_copies: int | None, seed: int, t: int
+) -> Selection:
+    """One pass over the pool, keeping at most a few k candidates a class. Ties fall by a seeded key, never by pool order."""
+    K = len(tau)
+    tie_key = key(seed, "ties", t)
+    kept = [_Candidates(k) for _ in range(K)]
+    for ids, c, odds in p.top():
+        fits = odds > tau[c]
+        if len(excluded):
+            fits &= ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
+        ids, c, odds = ids[fits], c[fits], odds[fits]
+        ties = mix(ids, tie_key)
+        for one in np.unique(c):
+            rows = c == one
+            kept[one].add(ids[rows], odds[rows], ties[rows])
+    parts = [candidates.top() for candidates in kept]
+    above = np.array([candidates.seen for candidates in kept])
+    copies = [_copies(len(ids), k, max_copies, stream(seed, "repeats", t, c)) for c, (ids, _) in enumerate(parts)]
+    return Selection(
+        ids=np.concatenate([ids for ids, _ in parts]),
+        classes=np.repeat(np.arange(K), [len(ids) for ids, _ in parts]),
+        log_odds=np.concatenate([odds for _, odds in parts]),
+        copies=np.concatenate(copies),
+        above=above,
+        stop=tuple(_stop(a, tau_c, k) for a, tau_c in zip(above, tau, strict=True)),
+        k=k,
+    )
+
+
+def _stop(above: int, tau: float, k: int) -> str:
+    if tau == np.inf:
+        return CLOSED
+    return EMPTY if above == 0 else SHORT if above <= k else FULL
+
+
+def _copies(chosen: int, k: int, max_copies: int | None, rng: np.random.Generator) -> np.ndarray:
+    """How often each chosen image stands in I: once, and at random again until the class has k (or the cap is reached)."""
+    copies = np.ones(chosen, np.int64)
+    if chosen == 0:
+        return copies
+    if max_copies is None:
+        extra = rng.integers(chosen, size=k - chosen)
+    else:
+        extra = rng.permutation(chosen * (max_copies - 1))[: k - chosen] % chosen
+    return copies + np.bincount(extra, minlength=chosen)
+
+
+class _Candidates:
+    """The k best of one class so far: a buffer that is cut back to k whenever it has grown past 2k."""
+
+    def __init__(self, k: int):
+        self.k, self.seen = k, 0
+        self.ids, self.odds, self.ties = np.empty(0, np.int64), np.empty(0), np.empty(0, np.uint64)
+
+    def add(self, ids: np.ndarray, odds: np.ndarray, ties: np.ndarray) -> None:
+        self.seen += len(ids)
+        if len(self.odds) >= self.k:  # the worst kept is a floor for newcomers
+            fits = odds >= self.odds.min()
+            ids, odds, ties = ids[fits], odds[fits], ties[fits]
+        self.ids = np.concatenate([self.ids, ids])
+        self.odds = np.concatenate([self.odds, odds])
+        self.ties = np.concatenate([self.ties, ties])
+        if len(self.ids) > 2 * self.k:
+            self._cut()
+
+    def _cut(self) -> None:
+        order = np.lexsort([self.ties, -self.odds])[: self.k]
+        self.ids, self.odds, self.ties = self.ids[order], self.odds[order], self.ties[order]
+
+    def top(self) -> tuple[np.ndarray, np.ndarray]:
+        self._cut()
+        return self.ids, self.odds

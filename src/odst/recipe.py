@@ -1,0 +1,92 @@
+"""Recipe: one point of the method, and the paper's named points."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from odst.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One point in the space of methods the paper compares. The defaults are ODST on CIFAR-10."""
+
+    alpha: float = 0.998  # in-precision and out-quantile of the two thresholds
+    alpha_in: float | None = None  # C: overrides alpha for the in-threshold
+    alpha_out: float | None = None  # C: overrides alpha for the out-threshold
+    in_threshold: bool = True  # C
+    out_threshold: bool = True  # C
+    rest_weight: float = 1.0  # E: weight of the loss on U \ I; 0 is blind to the out-distribution
+    damping: float = 0.5  # D: v = (1 - damping) p + damping / K
+    ratio: tuple[float, ...] = (5, 10, 15)  # C: k = ratio[t] n / K, one entry per round
+    k: tuple[int, ...] | None = None  # C: k outright, one entry per round (the paper's SVHN)
+    max_copies: int | None = None  # C: cap on how often one image is repeated
+    calibrate: Literal["ece", "nll", "none"] = "ece"  # A
+    warm_start: bool = False  # E: start the student from its teacher
+    closed_world: bool = False  # U holds task images only
+    given_selection: bool = False  # C: I and its labels come from a file instead of a teacher
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "alpha_in", "alpha_out"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                way_out = (
+                    f"The paper's {value:g} % is {name} = {value / 100:g}."
+                    if value > 1
+                    else "The paper uses 0.998 and 0.98."
+                )
+                raise UserError(f"{name} is a fraction between 0 and 1, got {value:g}. {way_out}")
+        if not 0 <= self.damping <= 1:
+            raise UserError(
+                f"damping is between 0 (soft labels) and 1 (uniform), got {self.damping:g}. The paper uses 0.5."
+            )
+        if self.rest_weight < 0 or not math.isfinite(self.rest_weight):
+            raise UserError(f"rest_weight is 0 or more, got {self.rest_weight:g}. The paper uses 1, and 0 for st.")
+        if any(not r > 0 or not math.isfinite(r) for r in self.ratio):
+            raise UserError(
+                f"ratio has one positive number per round, got {list(self.ratio)}. The paper uses [5, 10, 15]."
+            )
+        if self.k is not None and any(k < 1 for k in self.k):
+            raise UserError(f"k is at least 1 in every round, got {list(self.k)}. Leave it out to use ratio · n / K.")
+        if self.max_copies is not None and self.max_copies < 1:
+            raise UserError(
+                f"max_copies is at least 1, got {self.max_copies}. Leave it out for the paper's unlimited repeats."
+            )
+
+    @property
+    def rounds(self) -> int:
+        return len(self.ratio if self.k is None else self.k)
+
+    def per_class(self, t: int, n: int, K: int) -> int:
+        """k of round t: the most images one class may take."""
+        k = self.k[t] if self.k is not None else round(self.ratio[t] * n / K)
+        if k < 1:
+            raise UserError(
+                f"k = ratio[{t}]·n/K = {self.ratio[t]:g}·{n}/{K} rounds to 0 images a class. Raise method.ratio or set method.k."
+            )
+        return k
+
+
+ODST = Recipe()
+ST = Recipe(out_threshold=False, rest_weight=0.0)
+ST_OT = Recipe(rest_weight=0.0)
+ST_CW = Recipe(out_threshold=False, rest_weight=0.0, closed_world=True)
+UNIFORM_REST = Recipe(damping=1.0)
+SOFT_REST = Recipe(damping=0.0)
+ONE_SHOT = Recipe(ratio=(15,))
+SUPERVISED = Recipe(rest_weight=0.0, ratio=())
+OE = Recipe(damping=1.0, ratio=())
+GIVEN = Recipe(rest_weight=0.0, ratio=(10,), given_selection=True)
+
+METHODS: dict[str, tuple[Recipe, str]] = {
+    "odst": (ODST, "both thresholds, damped soft labels on the rest: the paper's method"),
+    "st": (ST, "plain self-training: no out-threshold, no loss on the rest, base trained on the labelled images alone"),
+    "st-ot": (ST_OT, "st with the out-threshold"),
+    "st-cw": (ST_CW, "st on a closed-world pool: only task images in it"),
+    "uniform-rest": (UNIFORM_REST, "odst with uniform targets on the rest ('hard labels' in the paper's ablation)"),
+    "soft-rest": (SOFT_REST, "odst with undamped soft labels on the rest ('no label smoothing')"),
+    "one-shot": (ONE_SHOT, "odst in one round with the last ratio ('non-iterative')"),
+    "supervised": (SUPERVISED, "the labelled images only; with labelled extra data it is the upper bound"),
+    "oe": (OE, "the base of odst alone: an Outlier Exposure classifier"),
+    "given-selection": (GIVEN, "the selected images and their labels come from a file (the paper's 500k-TI)"),
+}

@@ -1,0 +1,288 @@
+"""One run: a config and a directory in, rounds out. The same call goes on where an earlier one stopped."""
+
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from odst.config import Config
+from odst.data.checks import check_data
+from odst.data.images import Data, fingerprint, is_image
+from odst.data.loading import load_data
+from odst.errors import UserError
+from odst.evaluation.rounds import Scored, best_round, harm, score
+from odst.files import digest, write_json
+from odst.method.selection import Selection
+from odst.progress import listening
+from odst.rundir import RunDir
+from odst.selection_file import read_selection
+from odst.self_training import Round, calibrated, self_train
+from odst.vision.networks import make_network
+
+log = logging.getLogger("odst")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A config brought to life: the sets, the network, the device."""
+
+    config: Config
+    data: Data
+    make_model: Callable[[], nn.Module]
+    device: str
+    given: Selection | None
+
+
+def prepare(config: Config, workspace: Path) -> Prepared:
+    """Load and check everything a run needs, before anything is written."""
+    recipe = config.recipe()
+    data = load_data(config.data, seed=config.run.seed, workspace=workspace)
+    if recipe.closed_world:
+        data = closed_world(data)
+    given = None
+    if recipe.given_selection and config.data.selection is not None:
+        given = read_selection(Path(config.data.selection), data)
+    check_data(recipe, data, given)
+    mean, std = statistics(data)
+    device = pick_device(config.run.device)
+
+    def make_model() -> nn.Module:
+        return make_network(config.model.name, data.K, data.labelled.x.shape[1:], mean, std)
+
+    make_model()  # an unknown network is an error now, not after the pool has been read
+    return Prepared(config, data, make_model, device, given)
+
+
+def execute(
+    config: Config, out: Path, *, fresh: bool = False, tell: Callable[[dict[str, Any]], None] = lambda _: None
+) -> int:
+    """Run `config` in `out`, or go on with it; return the round to use. `tell` hears each round's metrics."""
+    run = RunDir(out)
+    resumed = run.open(config, fresh=fresh)
+    prepared = prepare(config, out)
+    data, recipe = prepared.data, config.recipe()
+    info = describe(prepared)
+    if resumed:
+        changed = [name for name, value in run.info()["sets"].items() if info["sets"].get(name) != value]
+        if changed:
+            raise UserError(
+                f"{out}: the images of {', '.join(changed)} have changed since this run began. Start again with --fresh."
+            )
+    else:
+        run.begin(config, info)
+    with logging_to(out / "log.txt"), listening(Timings(out / "timings.jsonl")):
+        log.info("%s: %s, seed %d", "going on" if resumed else "start", config.method.name, config.run.seed)
+        last, scored = _last_round(run, prepared, info["base"])
+        for one in run.metrics():
+            tell(one)
+        stopped = _harm_on_file(run, config) if last is not None else None
+        rounds: Iterator[Round] = iter(())
+        if stopped is None:
+            rounds = self_train(
+                recipe, data, prepared.make_model, config.schedules(), seed=config.run.seed, start=last, given=prepared.given,
+                device=prepared.device, scratch=run.scratch, checkpoint_seconds=config.run.checkpoint_seconds,
+            )  # fmt: skip
+        for round_ in rounds:
+            before, scored = scored, score(round_, data, prepared.device)
+            worse = None
+            if before is not None:
+                worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
+            run.save_round(
+                round_, scored, data, None if round_.t == 0 or recipe.given_selection else run.note(round_.t - 1)
+            )
+            tell(scored.metrics)
+            if worse:
+                log.warning("round %d harms: %s", round_.t, worse)
+                if config.run.stop_on_harm:
+                    stopped = "harm"
+                    break
+        return _finish(run, recipe.rounds, stopped)
+
+
+def _last_round(run: RunDir, prepared: Prepared, base: str) -> tuple[Round | None, Scored | None]:
+    """The round to go on from: the run's own last, or a base that a run beside this one has already trained."""
+    done = run.rounds()
+    for t in done[:-1]:
+        run.note(t)
+    if done:
+        return run.load_round(done[-1], prepared.make_model())
+    donor = find_base(run.path, base)
+    if donor is None:
+        return None, None
+    log.info("the base of %s is the same: taking it over", donor.path.name)
+    model = donor.load_model(0, prepared.make_model())
+    round_ = calibrated(prepared.config.recipe(), prepared.data, 0, model, None, prepared.device)
+    scored = score(round_, prepared.data, prepared.device)
+    run.save_round(round_, scored, prepared.data, None)
+    return round_, scored
+
+
+def find_base(path: Path, base: str) -> RunDir | None:
+    """A run in the same folder with an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
+    for beside in sorted(path.resolve().parent.iterdir()):
+        run = RunDir(beside)
+        if beside == path.resolve() or not (beside / "run.json").exists() or not run.rounds():
+            continue
+        try:
+            if run.info().get("base") == base and run.note(0):
+                return run
+        except UserError as error:
+            log.info("not taking over a base: %s", error)
+    return None
+
+
+def _harm_on_file(run: RunDir, config: Config) -> str | None:
+    return "harm" if config.run.stop_on_harm and run.metrics()[-1].get("harm") else None
+
+
+def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
+    metrics = run.metrics()
+    best, last = best_round(metrics), metrics[-1]["round"]
+    if stopped is None and last < rounds:
+        stopped = "nothing above the thresholds"
+    write_json(
+        run.path / "final.json",
+        {
+            "round": best,
+            "last_round": last,
+            "planned_rounds": rounds,
+            "stopped": stopped,
+            "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
+            "model": f"round-{best}/model.safetensors",
+            "model_hash": run.note(best)["model_hash"],
+            "val_error": metrics[best]["val_error"],
+            "val_od_auroc": metrics[best]["val_od_auroc"],
+        },
+    )
+    log.info("done: use round %d", best)
+    return best
+
+
+def describe(prepared: Prepared) -> dict[str, Any]:
+    """What run.json says of a run: enough to tell whether two runs are the same, nothing of where or when."""
+    config, data = prepared.config, prepared.data
+    sets: dict[str, Any] = {
+        "labelled": {"images": len(data.labelled), "hash": fingerprint(data.labelled.x, data.labelled.y)},
+        "val_in": {"images": len(data.val_in), "hash": fingerprint(data.val_in.x, data.val_in.y)},
+    }
+    if data.pool is not None:
+        excluded = digest(data.pool.excluded.tolist())
+        sets["pool"] = {
+            "images": len(data.pool),
+            "excluded": len(data.pool.excluded),
+            "hash": digest([data.pool.id, excluded]),
+        }
+    if data.val_out is not None:
+        sets["val_out"] = {"images": len(data.val_out), "hash": fingerprint(data.val_out)}
+    if data.test is not None:
+        sets["test"] = {"images": len(data.test), "hash": fingerprint(data.test.x, data.test.y)}
+    for name, x in data.out_tests.items():
+        sets[f"out_test.{name}"] = {"images": len(x), "hash": fingerprint(x)}
+    recipe = config.recipe()
+    base = {
+        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
+        "model": config.model.model_dump(),
+        "schedule": asdict(config.schedules()[0]),
+        "seed": config.run.seed,
+        "rest_weight": recipe.rest_weight,
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    return {
+        "method": config.method.name,
+        "recipe": asdict(recipe),
+        "seed": config.run.seed,
+        "classes": list(data.classes),
+        "shape": list(data.labelled.x.shape[1:]),
+        "sets": sets,
+        "base": digest(base),
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("odst", "torch", "numpy", "pyarrow", "safetensors")}
+        | {"python": platform.python_version()},
+    }
+
+
+def closed_world(data: Data) -> Data:
+    """The pool without its unrelated images: possible only where the truth is known."""
+    from dataclasses import replace
+
+    if data.pool is None or data.pool.truth is None:
+        raise UserError(
+            "st-cw: it needs a pool of task images only, and this pool's truth is unknown. Set data.closed_pool = true if it is one."
+        )
+    unrelated = np.flatnonzero(data.pool.truth < 0)
+    return replace(data, pool=replace(data.pool, excluded=np.union1d(data.pool.excluded, unrelated)))
+
+
+def statistics(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of the labelled images' channels in [0, 1], or of each feature: what the network normalises with."""
+    x = data.labelled.x[np.linspace(0, len(data.labelled) - 1, min(len(data.labelled), 10_000)).astype(np.int64)]
+    x = x.reshape(-1, x.shape[-1]).astype(np.float64) / (255 if is_image(data.labelled.x) else 1)
+    std = x.std(axis=0)
+    return x.mean(axis=0), np.where(std > 0, std, 1.0)
+
+
+def pick_device(name: str) -> str:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
+    if not available[name]:
+        raise UserError(
+            f"device: {name} is not available on this machine. Use --device auto or cpu; the README says how to install for a GPU."
+        )
+    return name
+
+
+@contextmanager
+def logging_to(file: Path) -> Iterator[None]:
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    before, log.level = log.level, min(log.level or logging.INFO, logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level = before
+        handler.close()
+
+
+class Timings:
+    """A line in timings.jsonl for each stage: seconds, and images where it counts them."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.running: list[tuple[float, list[int]]] = []
+
+    def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:
+        count = [0]
+        self.running.append((time.perf_counter(), count))
+
+        def advance(n: int) -> None:
+            count[0] += n
+
+        return advance
+
+    def finish(self, name: str, completed: bool) -> None:
+        begin, count = self.running.pop()
+        line = {
+            "stage": name,
+            "seconds": round(time.perf_counter() - begin, 3),
+            "images": count[0],
+            "completed": completed,
+        }
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + os.linesep)

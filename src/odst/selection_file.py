@@ -1,0 +1,82 @@
+"""A selection from a file, applied to another copy of the pool: found by content hash, or by pool id where there is none."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odst.data.images import Data
+from odst.errors import UserError
+from odst.method.selection import GIVEN, Selection
+
+
+def read_selection(file: Path, data: Data) -> Selection:
+    """I and its labels out of a selection.parquet: `class` with `content_hash` or `pool_id`, and `repeats` where given."""
+    if data.pool is None:
+        raise UserError(f"{file}: a given selection needs the pool it was made from. Set data.pool.")
+    try:
+        table = pq.read_table(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{file}: not a readable parquet file ({error}). Give a selection.parquet of a run.") from None
+    names = set(table.column_names)
+    if "class" not in names or not names & {"content_hash", "pool_id"}:
+        raise UserError(
+            f"{file}: a selection has the columns class and content_hash (or pool_id), got {', '.join(sorted(names))}."
+        )
+    labels = table.column("class").to_pylist()
+    unknown = sorted(set(map(str, labels)) - set(data.classes))
+    if unknown:
+        raise UserError(
+            f"{file}: class {unknown[0]!r} is none of {', '.join(data.classes)}. Use the labelled set's class names."
+        )
+    classes = np.array([data.classes.index(str(label)) for label in labels], np.int64)
+    copies = np.asarray(table.column("repeats"), np.int64) if "repeats" in names else np.ones(len(labels), np.int64)
+    ids = np.asarray(table.column("pool_id"), np.int64) if "pool_id" in names else None
+    if "content_hash" in names:
+        ids = _find(table.column("content_hash").to_pylist(), ids, data, file)
+    assert ids is not None
+    if len(ids) and (ids.min() < 0 or ids.max() >= len(data.pool)):
+        raise UserError(
+            f"{file}: pool id {ids.max()} lies outside the pool of {len(data.pool)} images. It was made from another pool."
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise UserError(f"{file}: a pool image stands in it twice. Use the column repeats for copies.")
+    used = np.bincount(classes, minlength=data.K)
+    return Selection(
+        ids=ids,
+        classes=classes,
+        log_odds=np.full(len(ids), np.inf),
+        copies=copies,
+        above=used,
+        stop=(GIVEN,) * data.K,
+        k=int(used.max(initial=0)),
+        hard=True,
+    )
+
+
+def _find(hashes: list[str], ids: np.ndarray | None, data: Data, file: Path, block: int = 65536) -> np.ndarray:
+    """The pool ids of these content hashes: as noted where the hash agrees, else by a scan of the pool."""
+    pool = data.pool
+    assert pool is not None
+    if (
+        ids is not None
+        and len(ids)
+        and ids.min() >= 0
+        and ids.max() < len(pool)
+        and list(pool.content_hash(ids)) == hashes
+    ):
+        return ids
+    wanted = {hash_: -1 for hash_ in hashes}
+    for start in range(0, len(pool), block):
+        rows = np.arange(start, min(start + block, len(pool)))
+        for row, hash_ in zip(rows, pool.content_hash(rows), strict=True):
+            if wanted.get(hash_) == -1:
+                wanted[hash_] = int(row)
+    found = np.array([wanted[hash_] for hash_ in hashes], np.int64)
+    missing = int((found < 0).sum())
+    if missing:
+        raise UserError(
+            f"{file}: {missing} of its {len(hashes)} images are not in this pool. Build the pool from the same images."
+        )
+    return found

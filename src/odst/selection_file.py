@@ -67,7 +67,7 @@ def _find(hashes: list[str], ids: np.ndarray | None, data: Data, file: Path, blo
         and list(pool.content_hash(ids)) == hashes
     ):
         return ids
-    wanted = {hash_: -1 for hash_ in hashes}
+    wanted = dict.fromkeys(hashes, -1)
     for start in range(0, len(pool), block):
         rows = np.arange(start, min(start + block, len(pool)))
         for row, hash_ in zip(rows, pool.content_hash(rows), strict=True):

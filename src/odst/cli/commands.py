@@ -1,1 +1,3 @@
 """Importing a command's module registers it: the order here is the order of `odst --help`."""
+
+from odst.cli import demo, run  # noqa: F401

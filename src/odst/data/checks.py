@@ -30,11 +30,11 @@ def check_data(recipe: Recipe, data: Data, given: object | None = None) -> None:
     _check_finite("labelled", T.x)
     if data.test is not None:
         _check_labels("test", data.test.y, len(data.test), data.classes)
-    if data.pool is None or len(data.pool) == len(data.pool.excluded):
-        if recipe.rounds or recipe.rest_weight:
-            raise UserError(
-                "pool: there is no image in it, and this method learns from one. Set data.pool, or use --method supervised."
-            )
+    empty = data.pool is None or len(data.pool) == len(data.pool.excluded)
+    if empty and (recipe.rounds or recipe.rest_weight):
+        raise UserError(
+            "pool: there is no image in it, and this method learns from one. Set data.pool, or use --method supervised."
+        )
     if (
         recipe.rounds
         and recipe.out_threshold

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,13 +61,13 @@ def infer(
     *,
     out: Path | None = None,
     device: str = "cpu",
-    name: str = "infer",
+    name: str | None = None,
     identity: str = "",
 ) -> np.ndarray:
     """Logits of every row of x, float32 (m, K): in memory, or in the file `out`.
 
     A scan into a file notes each finished block beside it, so that an interrupted one goes on there. `identity` names the
-    pool in that note: a file that belongs to another model or pool is refused.
+    pool in that note: a file that belongs to another model or pool is refused. `name` is the stage shown to the user.
     """
     model = model.to(device).eval()
     if is_image(x):
@@ -77,7 +78,7 @@ def infer(
     else:
         note = {"model": model_hash(model), "pool": identity, "rows": len(x), "classes": K}
         logits, done = _open(out, note)
-    with stage(name, len(x), "images", done) as advance:
+    with stage(name, len(x), "images", done) if name else nullcontext(lambda n: None) as advance:
         for block in range(done, len(x), BLOCK):
             end = min(block + BLOCK, len(x))
             for start in range(block, end, BATCH):

@@ -79,7 +79,7 @@ def thresholds(
 ) -> Thresholds:
     """Both thresholds of every class; an alpha of None means that the method does without that one."""
     odds_in = log_odds(logits_in, temperature)
-    n, K = odds_in.shape
+    K = odds_in.shape[1]
     is_c = y[:, None] == np.arange(K)
     inside, outside, out_above = np.full(K, -np.inf), np.full(K, -np.inf), np.zeros(K, np.int64)
     if alpha_in is not None:

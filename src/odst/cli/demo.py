@@ -1,0 +1,65 @@
+"""odst demo."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from odst.cli import app
+from odst.cli.run import Device, Quiet, Verbose
+
+REFERENCE = (
+    "supervised+val_in"  # T ∪ val_in with true labels: val_in's labels outnumber T's, so it stands beside the methods
+)
+
+
+@app.command()
+def demo(
+    world: Annotated[str, typer.Option(help="digits or photos: real images that come with odst[demo].")] = "digits",
+    out: Annotated[Path, typer.Option(help="One run directory per method goes into this folder.")] = Path("runs/demo"),
+    methods: Annotated[str, typer.Option(help="Which methods to compare, by commas.")] = "odst,st,st-ot",
+    seed: Annotated[int, typer.Option(help="Deals the labelled, validation and pool images.")] = 0,
+    pool: Annotated[int | None, typer.Option(help="Images in the pool.")] = None,
+    device: Device = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """See odst improve round by round on a messy pool, beside plain self-training. No download.
+
+    Example: odst demo --world photos --pool 20000
+    """
+    from odst.cli.screen import bars, comparison
+    from odst.config import read_config
+    from odst.errors import UserError
+    from odst.recipe import METHODS
+    from odst.report.comparison import write_comparison
+    from odst.run import execute
+    from odst.rundir import RunDir
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = [name for name in names if name not in METHODS]
+    if unknown or not names:
+        raise UserError(
+            f"--methods: {unknown[0] if unknown else methods!r} is no method. Choose from {', '.join(METHODS)}."
+        )
+    if world not in ("digits", "photos"):
+        raise UserError(f"--world: {world!r} is not built in. Choose digits or photos.")
+    changes: dict[str, Any] = {"run.seed": seed}
+    changes |= {} if pool is None else {"data.pool_size": pool}
+    changes |= {} if device is None else {"run.device": device}
+    plan = {name: read_config(world, changes | {"method.name": name}) for name in names}
+    plan[REFERENCE] = read_config(world, changes | {"method.name": "supervised", "data.join_val_in": True})
+    with bars(quiet, verbose) as console:
+        for name, config in plan.items():
+            execute(config, out / name, fresh=fresh)
+        runs = {name: RunDir(out / name) for name in names}
+        reference = RunDir(out / REFERENCE).metrics()[0]
+        console.print(comparison(f"{world}, seed {seed}", {name: run.metrics() for name, run in runs.items()}))
+        console.print(
+            f"For scale: trained on the labelled and the validation images together, with true labels, the same network has "
+            f"{100 * reference['error']:.1f} % error and OD-AUROC {100 * reference['od_auroc']:.1f}.",
+            highlight=False,
+        )
+        page = write_comparison(list(runs.values()), out / "index.html")
+    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)

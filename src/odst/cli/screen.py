@@ -1,0 +1,167 @@
+"""What a person sees while a command works: bars with rates and time left on a terminal, plain lines elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from odst.progress import listening
+
+LINE_EVERY = 30.0  # seconds between two lines of one stage where there is no terminal
+
+
+@contextmanager
+def bars(quiet: bool = False, verbose: bool = False) -> Iterator[Console]:
+    """Show stages and the log of `odst` on stderr; yield the console for results, on stdout."""
+    log, level = logging.getLogger("odst"), logging.DEBUG if verbose else logging.INFO
+    err = Console(stderr=True, quiet=quiet)
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    if err.is_terminal:
+        handler = RichHandler(console=err, show_path=False, show_time=False, markup=False)
+    handler.setLevel(logging.WARNING if quiet else level)
+    before, log.level, log.propagate = log.level, level, False
+    log.addHandler(handler)
+    try:
+        if quiet:
+            yield Console()
+        elif err.is_terminal:
+            columns = (
+                TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(),
+                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
+            )  # fmt: skip
+            with Progress(*columns, console=err, transient=True) as progress, listening(_Bars(progress)):
+                yield Console()
+        else:
+            with listening(_Lines(err)):
+                yield Console(width=120 if not sys.stdout.isatty() else None)
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before, True
+
+
+class _Rate:
+    """Units a second since the stage began in this process."""
+
+    def __init__(self) -> None:
+        self.begin, self.count = time.monotonic(), 0
+
+    def text(self, unit: str) -> str:
+        rate = self.count / max(time.monotonic() - self.begin, 1e-9)
+        return f"{rate:,.0f} {unit}/s" if unit else ""
+
+
+class _Bars:
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.tasks: list[TaskID] = []
+
+    def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:
+        task, rate = self.progress.add_task(name, total=total, completed=done, rate=""), _Rate()
+        self.tasks.append(task)
+
+        def advance(n: int) -> None:
+            rate.count += n
+            self.progress.update(task, advance=n, rate=rate.text(unit))
+
+        return advance
+
+    def finish(self, name: str, completed: bool) -> None:
+        self.progress.remove_task(self.tasks.pop())
+
+
+class _Lines:
+    def __init__(self, console: Console):
+        self.console = console
+        self.running: list[tuple[_Rate, str]] = []
+
+    def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:
+        rate, said = _Rate(), [time.monotonic()]
+        self.running.append((rate, unit))
+
+        def advance(n: int) -> None:
+            rate.count += n
+            if time.monotonic() - said[0] >= LINE_EVERY:
+                said[0] = time.monotonic()
+                share = f"{(done + rate.count) / total:.0%}, " if total else ""
+                self._say(f"{name}: {share}{rate.text(unit)}")
+
+        return advance
+
+    def finish(self, name: str, completed: bool) -> None:
+        rate, unit = self.running.pop()
+        seconds = time.monotonic() - rate.begin
+        self._say(
+            f"{name}: {rate.count:,} {unit} in {seconds:.1f} s ({rate.text(unit)})"
+            + ("" if completed else ", broken off")
+        )
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+# tables ----------------------------------------------------------------------------------------------------------------------
+
+COLUMNS: tuple[tuple[str, str, bool], ...] = (  # heading, key of metrics.jsonl, in percent
+    ("val err", "val_error", True),
+    ("val OD", "val_od_auroc", True),
+    ("error", "error", True),
+    ("ECE", "ece", True),
+    ("OD-AUROC", "od_auroc", True),
+    ("selected", "selected", False),
+    ("repeats", "repeats", False),
+    ("related", "related", True),
+    ("correct", "correct", True),
+)
+
+
+def cell(value: Any, percent: bool) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value:.1f}" if percent else f"{value:,}"
+
+
+def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = None) -> Table:
+    """A run, a row a round; percentages, and the round to use marked."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("round", justify="right")
+    for heading, _, _ in COLUMNS:
+        table.add_column(heading, justify="right")
+    for one in metrics:
+        mark = "*" if one["round"] == best else " "
+        table.add_row(f"{one['round']}{mark}", *(cell(one[key], percent) for _, key, percent in COLUMNS))
+    return table
+
+
+def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
+    """Several runs, a block of rows each; the lowest last error and the highest last OD-AUROC in bold."""
+    keys = ("error", "od_auroc", "selected", "related", "correct")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("method")
+    table.add_column("round", justify="right")
+    for heading, key, _ in COLUMNS:
+        if key in keys:
+            table.add_column(heading, justify="right")
+    lasts = [metrics[-1] for metrics in runs.values()]
+    best = {
+        "error": min((one["error"] for one in lasts if one["error"] is not None), default=None),
+        "od_auroc": max((one["od_auroc"] for one in lasts if one["od_auroc"] is not None), default=None),
+    }
+    for name, metrics in runs.items():
+        for one in metrics:
+            last = one is metrics[-1]
+            cells = [
+                f"[bold]{text}[/bold]" if last and key in best and one[key] == best[key] else text
+                for _, key, percent in COLUMNS
+                if key in keys
+                for text in [cell(one[key], percent)]
+            ]
+            table.add_row(name if one["round"] == 0 else "", str(one["round"]), *cells, end_section=last)
+    return table

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.formats import CIFAR10, CORRUPTIONS, Joined, open_format, read_corruptions, read_exclusions
+from odst.data.formats import CIFAR10, CORRUPTIONS, Joined, open_format, read_corruptions, read_exclusions, read_format
 from odst.errors import UserError
 
 rng = np.random.default_rng(0)
@@ -39,7 +39,7 @@ def cifar10_python(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
 
 def test_a_folder_of_python_batches_is_the_training_set_in_order(tmp_path: Path) -> None:
     x, y = pictures(6), np.array([3, 1, 4, 1, 5, 9])
-    stored = open_format(cifar10_python(tmp_path / "cifar-10-batches-py", x, y))
+    stored = read_format(cifar10_python(tmp_path / "cifar-10-batches-py", x, y))
     assert stored is not None
     np.testing.assert_array_equal(stored.x[:], x)
     np.testing.assert_array_equal(stored.y, y)
@@ -48,7 +48,7 @@ def test_a_folder_of_python_batches_is_the_training_set_in_order(tmp_path: Path)
 
 def test_the_test_batch_is_named_by_its_file(tmp_path: Path) -> None:
     x, y = pictures(6), np.arange(6)
-    stored = open_format(cifar10_python(tmp_path, x, y) / "test_batch")
+    stored = read_format(cifar10_python(tmp_path, x, y) / "test_batch")
     assert stored is not None
     np.testing.assert_array_equal(stored.x[:], x[::-1])
     assert stored.y is not None
@@ -62,7 +62,7 @@ def test_python_and_binary_batches_of_cifar10_are_the_same_images(tmp_path: Path
         record = np.concatenate([y[row, None].astype(np.uint8), planes(x[row])], axis=1)
         record.tofile(tmp_path / f"data_batch_{number}.bin")
     (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10) + "\n\n")
-    stored = open_format(tmp_path)
+    stored = read_format(tmp_path)
     assert stored is not None
     np.testing.assert_array_equal(stored.x[:], x)
     np.testing.assert_array_equal(stored.y, y)
@@ -80,7 +80,7 @@ def test_cifar100_takes_the_fine_label_from_either_version(tmp_path: Path) -> No
     records.tofile(binary / "train.bin")
     (binary / "fine_label_names.txt").write_text("\n".join(names) + "\n")
     for path in (python, python / "train", binary, binary / "train.bin"):
-        stored = open_format(path)
+        stored = read_format(path)
         assert stored is not None
         np.testing.assert_array_equal(stored.x[:], x)
         np.testing.assert_array_equal(stored.y, fine)
@@ -90,7 +90,7 @@ def test_cifar100_takes_the_fine_label_from_either_version(tmp_path: Path) -> No
 def test_imagenet32_counts_its_labels_from_one(tmp_path: Path) -> None:
     x = pictures(3)
     dump(tmp_path / "train_data_batch_1", {"data": planes(x), "labels": [1, 1000, 2], "mean": planes(x).mean(0)})
-    stored = open_format(tmp_path)
+    stored = read_format(tmp_path)
     assert stored is not None
     np.testing.assert_array_equal(stored.x[:], x)
     assert stored.y is not None
@@ -100,7 +100,7 @@ def test_imagenet32_counts_its_labels_from_one(tmp_path: Path) -> None:
 def test_the_selected_tiny_images_keep_their_pseudo_labels(tmp_path: Path) -> None:
     x, y = pictures(3), np.array([9, 0, 4])
     dump(tmp_path / "ti_500K_pseudo_labeled.pickle", {"data": x, "extrapolated_targets": y})
-    stored = open_format(tmp_path / "ti_500K_pseudo_labeled.pickle")
+    stored = read_format(tmp_path / "ti_500K_pseudo_labeled.pickle")
     assert stored is not None
     np.testing.assert_array_equal(stored.x[:], x)
     np.testing.assert_array_equal(stored.y, y)
@@ -119,7 +119,7 @@ def test_a_pickle_that_asks_for_code_is_refused_and_runs_nothing(tmp_path: Path)
     trace = tmp_path / "executed"
     dump(tmp_path / "data_batch_1", {"data": Hostile(trace), "labels": [0]})
     with pytest.raises(UserError, match="asks for"):
-        open_format(tmp_path / "data_batch_1")
+        read_format(tmp_path / "data_batch_1")
     assert not trace.exists()
 
 
@@ -127,7 +127,7 @@ def test_a_pickle_cannot_call_another_codec(tmp_path: Path) -> None:
     codec = b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00hex\x86R."
     (tmp_path / "test_batch").write_bytes(codec)
     with pytest.raises(UserError, match="codec hex"):
-        open_format(tmp_path / "test_batch")
+        read_format(tmp_path / "test_batch")
 
 
 @pytest.mark.parametrize("cut", [1, 100, 5000])
@@ -135,24 +135,24 @@ def test_a_cut_batch_is_one_line_with_the_way_out(tmp_path: Path, cut: int) -> N
     path = cifar10_python(tmp_path, pictures(4), np.arange(4)) / "data_batch_1"
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(UserError, match="fetch it again"):
-        open_format(path)
+        read_format(path)
     binary = tmp_path / "test_batch.bin"
     binary.write_bytes(bytes(3073 * 2 - cut))
     with pytest.raises(UserError, match="cut short"):
-        open_format(binary)
+        read_format(binary)
 
 
 def test_labels_beyond_the_class_names_are_refused(tmp_path: Path) -> None:
     folder = cifar10_python(tmp_path, pictures(2), np.array([0, 10]))
     with pytest.raises(UserError, match="label 10 but only 10 class names"):
-        open_format(folder)
+        read_format(folder)
 
 
 def test_svhn_is_turned_upright_and_its_ten_is_a_zero(tmp_path: Path) -> None:
     x, y = pictures(5), np.array([1, 10, 9, 10, 3], dtype=np.uint8)
     path = tmp_path / "train_32x32.mat"
     savemat(path, {"X": x.transpose(1, 2, 3, 0), "y": y[:, None]}, do_compression=True)
-    stored = open_format(path)
+    stored = read_format(path)
     assert stored is not None
     assert stored.y is not None
     np.testing.assert_array_equal(stored.x[np.array([4, 0])], x[[4, 0]])
@@ -166,27 +166,41 @@ def test_a_mat_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.mat").write_bytes(b"MATLAB 5.0 MAT-file")
     for name in ("setid.mat", "cut.mat"):
         with pytest.raises(UserError, match="odst data get svhn"):
-            open_format(tmp_path / name)
+            read_format(tmp_path / name)
 
 
 def test_tiny_images_are_column_major_and_stay_on_disk(tmp_path: Path) -> None:
     x = pictures(7)
     path = tmp_path / "tiny_images.bin"
     path.write_bytes(b"".join(image.tobytes(order="F") for image in x))
-    stored = open_format(path)
+    stored = read_format(path)
     assert stored is not None
     assert stored.x.shape == (7, 32, 32, 3)
     np.testing.assert_array_equal(stored.x[2:5], x[2:5])
     np.testing.assert_array_equal(stored.x[np.array([6, 0, 6])], x[[6, 0, 6]])
     np.testing.assert_array_equal(stored.x[3], x[3])
     assert isinstance(stored.x.raw, np.memmap)  # type: ignore[attr-defined]
-    assert stored.uri(3).endswith("tiny_images.bin#3")
+
+
+def test_as_a_source_the_items_carry_class_names_and_rows(tmp_path: Path) -> None:
+    x, y = pictures(5), np.array([9, 0, 2, 2, 7])
+    folder = cifar10_python(tmp_path / "cifar-10-batches-py", x, y)
+    tiny = tmp_path / "tiny_images.bin"
+    tiny.write_bytes(b"".join(image.tobytes(order="F") for image in x))
+    for path, labels in ((folder, [CIFAR10[k] for k in y]), (tiny, [None] * 5)):
+        source = open_format(path)
+        assert source is not None
+        items = [item for part in source.parts(1, 3) for item in pickle.loads(pickle.dumps(part))]
+        assert [item.label for item in items] == labels[1:]
+        assert items[0].uri == f"{path.as_uri()}#row=1"
+        for item, image in zip(items, x[1:], strict=True):
+            np.testing.assert_array_equal(item.read(), image)
 
 
 def test_a_tiny_images_file_cut_within_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tiny_images.bin").write_bytes(bytes(3072 * 2 + 5))
     with pytest.raises(UserError, match="6149 bytes are no whole number"):
-        open_format(tmp_path / "tiny_images.bin")
+        read_format(tmp_path / "tiny_images.bin")
 
 
 def corruptions(folder: Path, n: int = 3) -> np.ndarray:
@@ -209,7 +223,7 @@ def test_cifar_c_gives_fifteen_corruptions_at_five_levels(tmp_path: Path) -> Non
     for name, level, x, y in sets:
         assert (x == 10 * CORRUPTIONS.index(name) + level - 1).all()
         assert y.tolist() == [0, 1, 2]
-    stored = open_format(tmp_path / "CIFAR-10-C")
+    stored = read_format(tmp_path / "CIFAR-10-C")
     assert stored is not None
     assert len(stored) == 15 * 5 * 3
     assert stored.classes == CIFAR10
@@ -226,10 +240,10 @@ def test_cifar10_1_finds_its_labels_beside_the_data(tmp_path: Path) -> None:
     x, y = pictures(4), np.array([0, 9, 5, 5], dtype=np.int32)
     np.save(tmp_path / "cifar10.1_v6_data.npy", x)
     with pytest.raises(UserError, match=r"cifar10\.1_v6_labels\.npy"):
-        open_format(tmp_path)
+        read_format(tmp_path)
     np.save(tmp_path / "cifar10.1_v6_labels.npy", y)
     for path in (tmp_path, tmp_path / "cifar10.1_v6_data.npy"):
-        stored = open_format(path)
+        stored = read_format(path)
         assert stored is not None
         np.testing.assert_array_equal(stored.x[:], x)
         np.testing.assert_array_equal(stored.y, y)
@@ -240,7 +254,7 @@ def test_other_paths_are_none_of_these_formats(tmp_path: Path) -> None:
     (tmp_path / "test").write_text("a plain file")
     np.save(tmp_path / "array.npy", pictures(1))
     for path in (tmp_path, tmp_path / "train", tmp_path / "test", tmp_path / "array.npy", tmp_path / "absent"):
-        assert open_format(path) is None
+        assert read_format(path) is None
 
 
 def test_joined_sets_read_as_one_array() -> None:

@@ -4,11 +4,13 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from odst.data.arrays import ArraySource
 from odst.data.images import Images
 from odst.data.unpickling import load_arrays
 from odst.errors import UserError
@@ -42,9 +44,6 @@ class Stored:
 
     def __len__(self) -> int:
         return len(self.x)
-
-    def uri(self, row: int) -> str:
-        return f"{self.path.absolute().as_uri()}#{row}"
 
 
 class ColumnMajor:
@@ -105,7 +104,21 @@ class Joined:
         return out if rows.ndim else out[0]
 
 
-def open_format(path: Path) -> Stored | None:
+def open_format(path: Path) -> ArraySource | None:
+    """The path as a source, labels by name, if it is one of these formats; else None."""
+    stored = read_format(path)
+    if stored is None:
+        return None
+    labels: list[str | None] | None = None if stored.y is None else [stored.classes[k] for k in stored.y.tolist()]
+    mapped = isinstance(stored.x, ColumnMajor) and isinstance(stored.x.raw, np.memmap)
+    return ArraySource(path, stored.x, labels=labels, reopen=partial(_tiny_rows, path) if mapped else None)
+
+
+def _tiny_rows(path: Path) -> Images:
+    return read_tiny_images(path).x
+
+
+def read_format(path: Path) -> Stored | None:
     """The images at `path` if it is one of these formats, else None.
 
     A folder of CIFAR or ImageNet-32 batches is its training set; the test set is named by its file
@@ -146,8 +159,8 @@ def _open_folder(path: Path) -> Stored | None:
             return read_cifar([path / train])
     if "labels.npy" in names and any(f"{name}.npy" in names for name in CORRUPTIONS):
         sets = [(x, y) for _, _, x, y in read_corruptions(path)]
-        classes = CIFAR10 if max(y.max() for _, y in sets) < 10 else ()
-        return Stored(path, Joined([x for x, _ in sets]), np.concatenate([y for _, y in sets]), classes)
+        y = np.concatenate([y for _, y in sets])
+        return Stored(path, Joined([x for x, _ in sets]), y, _class_names(path / "labels.npy", int(y.max()) + 1))
     versions = sorted(name for name in names if re.fullmatch(r"cifar10\.1_v\d+_data\.npy", name))
     return read_cifar10_1(path / versions[-1]) if versions else None
 
@@ -155,7 +168,7 @@ def _open_folder(path: Path) -> Stored | None:
 def read_cifar(files: Sequence[Path]) -> Stored:
     """CIFAR-10, CIFAR-100 or ImageNet-32 batches, binary or pickled, or the pickle of 500k selected Tiny Images."""
     batches = [_binary_batch(file) if file.suffix == ".bin" else _pickled_batch(file) for file in files]
-    x = np.concatenate([x for x, _ in batches]) if len(batches) > 1 else batches[0][0]
+    x = Joined([x for x, _ in batches]) if len(batches) > 1 else batches[0][0]  # ImageNet-32 would not fit twice
     y = np.concatenate([y for _, y in batches])
     classes = _class_names(files[0], K := int(y.max(initial=-1)) + 1)
     if len(classes) < K:
@@ -277,7 +290,10 @@ def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
     """
     if base is None:
         if path.name not in ZERO_BASED | ONE_BASED:
-            raise UserError(f"{path}: say whether this list counts from 0 or from 1 (Hendrycks' counts from 1).")
+            raise UserError(
+                f"{path}: does this list count from 0 or from 1? Published lists are known by their names; give others "
+                "as a .csv with a column pool_id, counted from 0."
+            )
         base = int(path.name in ONE_BASED)
     try:
         ids = np.array(path.read_text().split(), dtype=np.int64) - base

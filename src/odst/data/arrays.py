@@ -1,0 +1,145 @@
+"""Arrays as sources: `.npy` and `.npz` of images or features, packed pools, and whatever a reader turns into rows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from odst.data.images import Images, Lookup
+from odst.data.items import Item, file_uri, label_text
+from odst.errors import UserError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part: rows of an array, carried along, or opened again (memory-mapped) where the part is read."""
+
+    array: np.ndarray | Callable[[], Images]
+    ids: np.ndarray  # row numbers, ascending
+    uris: str | Sequence[str]  # a prefix for the row number, or one each
+    labels: Sequence[str | None] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Item]:
+        rows = self.array()[self.ids] if callable(self.array) else self.array
+        for i, (j, row) in enumerate(zip(self.ids.tolist(), rows, strict=True)):
+            uri = f"{self.uris}{j}" if isinstance(self.uris, str) else self.uris[i]
+            yield Item(uri, None if self.labels is None else self.labels[i], partial(_same, row))
+
+
+def _same(row: np.ndarray) -> np.ndarray:
+    return row
+
+
+class ArraySource:
+    """Rows of images (uint8, n×H×W×3, n×H×W×1 or n×H×W) or of features (float, n×D).
+
+    `rows` picks some of them. `reopen` gives the same array in another process without copying it; without it the parts carry their rows.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        array: Images,
+        *,
+        rows: np.ndarray | None = None,
+        labels: Lookup | Sequence[str | None] | None = None,
+        sources: Lookup | None = None,
+        reopen: Callable[[], Images] | None = None,
+    ):
+        self.name, self.array, self.sources, self.reopen = str(path), array, sources, reopen
+        self.labels: Any = np.array(labels, dtype=object) if isinstance(labels, list) else labels
+        self.uri = file_uri(path)
+        self.rows = np.arange(len(array)) if rows is None else rows
+        if len(self.rows) == 0:
+            raise UserError(f"{path}: it has no rows, or none that is asked for. Give at least one image.")
+        if len(array.shape) == 2:
+            if array.dtype not in (np.float16, np.float32):
+                raise UserError(
+                    f"{path}: features are float16 or float32, got {array.dtype}. Convert with .astype('float32')."
+                )
+        elif (
+            array.dtype != np.uint8
+            or len(array.shape) not in (3, 4)
+            or (len(array.shape) == 4 and array.shape[3] not in (1, 3))
+        ):
+            raise UserError(
+                f"{path}: expected images (uint8, n×H×W×3) or features (float, n×D), got {array.dtype} {tuple(array.shape)}."
+            )
+        self.features = array.dtype if len(array.shape) == 2 else None
+        self.width = array.shape[1] if len(array.shape) == 2 else None
+
+    def count(self) -> int:
+        return len(self.rows)
+
+    def parts(self, start: int, most: int) -> Iterator[Rows]:
+        for low in range(start, len(self.rows), most):
+            ids = self.rows[low : low + most]
+            uris: str | Sequence[str] = f"{self.uri}#row=" if self.sources is None else self.sources[ids]
+            labels = None if self.labels is None else self.labels[ids]
+            yield Rows(self.reopen or np.asarray(self.array[ids]), ids, uris, labels)
+
+
+def open_npy(path: Path, labels: Path | None) -> ArraySource:
+    """`labels` is a .npy of one label per row, e.g. CIFAR-10-C's labels.npy."""
+    array = map_npy(path)
+    named = None if labels is None else _labels(labels, _load(labels), len(array))
+    return ArraySource(path, array, labels=named, reopen=partial(map_npy, path))
+
+
+def map_npy(path: Path) -> np.ndarray:
+    array = _load(path, "r")
+    return _channels_last(array) if array.ndim == 4 else array
+
+
+def open_npz(path: Path) -> ArraySource:
+    """The array with 2 to 4 dimensions is the data, a one-dimensional `labels`, `label` or `y` its classes, `classes` their names."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, BadZipFile, EOFError) as error:
+        raise UserError(
+            f"{path}: not a readable .npz of plain arrays ({error}). Write it again with np.savez."
+        ) from None
+    data = [name for name, array in arrays.items() if array.ndim >= 2]
+    if len(data) != 1:
+        raise UserError(
+            f"{path}: expected one array of images or features, found {', '.join(data) or 'none'}. Keep one per file."
+        )
+    array = arrays[data[0]]
+    named = next((arrays[name] for name in ("labels", "label", "y") if name in arrays), None)
+    labels = None if named is None else _labels(path, named, len(array), arrays.get("classes"))
+    return ArraySource(path, _channels_last(array) if array.ndim == 4 else array, labels=labels)
+
+
+def _load(path: Path, mode: str | None = None) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file.") from None
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path}: not a readable .npy array ({error}). Write it again with np.save.") from None
+
+
+def _channels_last(array: np.ndarray) -> np.ndarray:
+    """n×3×H×W, as torch keeps images, seen as n×H×W×3."""
+    return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
+
+
+def _labels(path: Path, labels: np.ndarray, n: int, names: np.ndarray | None = None) -> list[str | None]:
+    if labels.shape != (n,):
+        raise UserError(f"{path}: {n} rows but labels of shape {labels.shape}. Give one label per row.")
+    if names is None:
+        return [label_text(label) for label in labels.tolist()]
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= len(names):
+        raise UserError(
+            f"{path}: `labels` must number the {len(names)} `classes` from 0. Correct them, or leave `classes` out."
+        )
+    texts = [label_text(name) for name in names.tolist()]
+    return [texts[label] for label in labels.tolist()]

@@ -1,0 +1,250 @@
+"""Sources -> a packed pool. Killed and started again it goes on at the last whole shard, and ends with the same bytes.
+
+While a pool is built, POOL/building holds, for every shard that is whole, its part of the index and of the rejected, and
+last of all a NNNNN.json: a shard without one does not count.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odst.data.decoding import Fit
+from odst.data.items import Part, Source
+from odst.data.pool import FORMAT, hash_heads
+from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
+from odst.data.sources import open_sources, split_spec
+from odst.data.workers import Batch, Decoder, Refusal, decode_parts, decoder_for, default_workers
+from odst.errors import UserError
+from odst.files import sha256, whole, write_json
+from odst.progress import stage
+
+SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
+
+
+def build_pool(
+    specs: str | Path | Sequence[str | Path],
+    out: Path,
+    *,
+    size: int = 32,
+    fit: Fit = "crop",
+    workers: int | None = None,
+    keep_duplicates: bool = False,
+    shard_rows: int | None = None,
+) -> dict[str, Any]:
+    """Pack every image of `specs` into the folder `out` and return its manifest. A finished pool is left as it is."""
+    specs = [specs] if isinstance(specs, str | Path) else list(specs)
+    for spec in specs:
+        if Path(out).resolve().is_relative_to(split_spec(spec)[0].resolve()):
+            raise UserError(f"{out}: the pool would lie inside its own source {spec}. Choose an --out outside of it.")
+    sources = open_sources(specs)
+    decoder = decoder_for(sources, size, fit)
+    counts = [source.count() for source in sources]
+    order: dict[str, Any] = {"sources": [str(spec) for spec in specs], "items": sum(counts), "size": size, "fit": fit}
+    order |= {"keep_duplicates": keep_duplicates, "shard_rows": shard_rows or _shard_rows(decoder)}
+    if (finished := _begin(Path(out), order)) is not None:
+        return finished
+    shards = _whole_shards(Path(out))
+    done = shards[-1]["items"] if shards else 0
+    # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
+    parts = _parts_from(sources, counts, max(0, done - 1), decoder.part_length)
+    with stage(f"pack {Path(out).name}", sum(counts), "images", done) as advance:
+        batches = decode_parts(parts, decoder, workers or default_workers())
+        if shards:
+            batches = _after(batches, shards[-1]["last"], Path(out))
+        if not keep_duplicates:
+            batches = _without_duplicates(batches, _Seen(Path(out) / "building", len(shards)))
+        _pack(batches, Path(out), shards, decoder, order["shard_rows"], advance)
+    return _finish(Path(out), order, decoder, shards)
+
+
+def _shard_rows(decoder: Decoder) -> int:
+    row_bytes = int(np.prod(decoder.row)) * decoder.dtype.itemsize
+    return 1 << (max(SHARD_BYTES // row_bytes, 1).bit_length() - 1)
+
+
+def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest if this very pool is there already; otherwise a folder in which it may be built."""
+    manifest, begun = out / "manifest.json", out / "building" / "order.json"
+    for file in (manifest, begun):
+        if file.is_file():
+            found = json.loads(file.read_text(encoding="utf-8"))
+            before = found.get("order") if file is manifest else found
+            if before != order:
+                differ = [key for key in order if (before or {}).get(key) != order[key]]
+                raise UserError(
+                    f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it."
+                )
+            if file is manifest:
+                shutil.rmtree(out / "building", ignore_errors=True)
+                return found
+            return None
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: there are other files here already. Choose a new or empty folder for --out.")
+    write_json(begun, order)
+    return None
+
+
+def _whole_shards(out: Path) -> list[dict[str, Any]]:
+    for folder in (out / "shards", out / "building"):
+        for remnant in folder.glob(".*.part"):  # of a process that was killed
+            remnant.unlink()
+    files = sorted((out / "building").glob("[0-9]*.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def _parts_from(sources: list[Source], counts: list[int], start: int, most: int) -> Iterator[Part]:
+    for source, count in zip(sources, counts, strict=True):
+        if start < count:
+            yield from source.parts(start, most)
+        start = max(0, start - count)
+
+
+def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
+    """The batches without their first item, which must be the one that the last whole shard ended with."""
+    first = next(batches)
+    if not first.records or first.records[0].place != 0 or first.records[0].uri != last:
+        raise UserError(
+            f"{out}: its sources have changed since this pool was begun. Delete it or choose another --out."
+        )
+    moved = [record._replace(place=record.place - 1) for record in first.records[1:]]
+    rejected = [refusal._replace(place=refusal.place - 1) for refusal in first.rejected]
+    yield Batch(first.items - 1, first.rows[1:], moved, rejected)
+    yield from batches
+
+
+class _Seen:
+    """The first 8 bytes of every hash so far, in a few sorted runs of doubling length: 8 bytes per image."""
+
+    def __init__(self, building: Path, shards: int):
+        self.runs: list[np.ndarray] = []
+        for number in range(shards):
+            self._add(
+                np.sort(hash_heads(pq.read_table(index_file(building, number), columns=["hash"])["hash"].to_pylist()))
+            )
+
+    def fresh(self, heads: np.ndarray) -> np.ndarray:
+        """Which of these were never seen, the first of equals only; they are seen from now on."""
+        fresh = np.zeros(len(heads), bool)
+        fresh[np.unique(heads, return_index=True)[1]] = True
+        for run in self.runs:
+            fresh &= run[np.minimum(np.searchsorted(run, heads), len(run) - 1)] != heads
+        self._add(np.sort(heads[fresh]))
+        return fresh
+
+    def _add(self, run: np.ndarray) -> None:
+        while self.runs and len(self.runs[-1]) <= 2 * len(run):
+            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
+        if len(run):
+            self.runs.append(run)
+
+
+def _without_duplicates(batches: Iterator[Batch], seen: _Seen) -> Iterator[Batch]:
+    for batch in batches:
+        fresh = seen.fresh(hash_heads([record.hash for record in batch.records]))
+        if fresh.all():
+            yield batch
+            continue
+        repeated = [record for record, new in zip(batch.records, fresh, strict=True) if not new]
+        refusals = [Refusal(r.place, r.uri, "duplicate", f"hash {r.hash} is in the pool") for r in repeated]
+        kept = [record for record, new in zip(batch.records, fresh, strict=True) if new]
+        yield Batch(batch.items, batch.rows[fresh], kept, sorted(batch.rejected + refusals))
+
+
+def _pack(
+    batches: Iterator[Batch], out: Path, shards: list[dict[str, Any]], decoder: Decoder, shard_rows: int, advance: Any
+) -> None:
+    """Fill shard after shard; `shards` grows by a note for each that is whole."""
+    items = shards[-1]["items"] if shards else 0
+    batch = next(batches, None)
+    while batch is not None:
+        number = len(shards)
+        with Shard(out, number, decoder, shard_rows) as shard:
+            while batch is not None and shard.length < shard_rows:
+                head, batch = _split(batch, shard_rows - shard.length)
+                shard.write(head)
+                items += head.items
+                advance(head.items)
+                batch = batch if batch is not None else next(batches, None)
+        note = {"length": shard.length, "sha256": "", "items": items, "last": shard.last}
+        if shard.length:
+            note["sha256"] = sha256(out / shard_file(number))
+        write_json(out / "building" / f"{number:05d}.json", note)
+        shards.append(note)
+
+
+def _split(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
+    """The first `most` rows with all that was rejected before the last of them, and what is left.
+
+    Where a shard ends must not depend on where a batch does, so it ends right after its last row.
+    """
+    if len(batch.records) < most:
+        return batch, None
+    cut = batch.records[most - 1].place + 1
+    before = [refusal for refusal in batch.rejected if refusal.place < cut]
+    head = Batch(cut, batch.rows[:most], batch.records[:most], before)
+    if cut == batch.items:
+        return head, None
+    records = [record._replace(place=record.place - cut) for record in batch.records[most:]]
+    after = [refusal._replace(place=refusal.place - cut) for refusal in batch.rejected[len(before) :]]
+    return head, Batch(batch.items - cut, batch.rows[most:], records, after)
+
+
+def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put the parts of the index together, write the manifest, and only then let go of the parts."""
+    building = out / "building"
+    count = sum(note["length"] for note in shards)
+    indexes = [index_file(building, number) for number in range(len(shards))]
+    rejects = [rejected_file(building, number) for number in range(len(shards))]
+    reasons = Counter(chain.from_iterable(pq.read_table(file)["reason"].to_pylist() for file in rejects))
+    if count == 0:
+        shutil.rmtree(building)
+        (out / "shards").rmdir()
+        raise UserError(
+            f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
+            "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
+        )
+    _concatenate(indexes, out / "index.parquet", numbered=True)
+    _concatenate(rejects, out / "rejected.parquet", numbered=False)
+    manifest = {
+        "format": FORMAT,
+        "dtype": decoder.dtype.str if decoder.dtype != np.uint8 else "uint8",
+        "row": list(decoder.row),
+        "count": count,
+        "rejected": dict(sorted(reasons.items())),
+        "order": order,
+        "shards": [
+            {"file": shard_file(number), "length": note["length"], "sha256": note["sha256"]}
+            for number, note in enumerate(shards)
+            if note["length"]
+        ],
+        "files": {name: sha256(out / name) for name in ("index.parquet", "rejected.parquet")},
+    }
+    write_json(out / "manifest.json", manifest)
+    shutil.rmtree(building)
+    return manifest
+
+
+def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
+    """One file of the same row groups, with the ids in front."""
+    schema = pa.schema(list((INDEX if numbered else REJECTED).items()))
+    if numbered:
+        schema = schema.insert(0, pa.field("id", pa.int64()))
+    first = 0
+    with whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for part in parts:
+            with pq.ParquetFile(part) as file:
+                for group in range(file.metadata.num_row_groups):
+                    table = file.read_row_group(group)
+                    if numbered:
+                        ids = pa.array(np.arange(first, first + len(table)))
+                        table = table.add_column(0, schema.field(0), ids)
+                        first += len(table)
+                    writer.write_table(table.cast(schema))

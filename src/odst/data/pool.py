@@ -1,0 +1,273 @@
+"""The packed pool: raw uint8 shards that memory-map, an index of where each row came from, and what was rejected.
+
+    POOL/manifest.json      format, row shape, and the length and SHA-256 of every shard
+    POOL/shards/00000.npy   rows, in the order of the pool ids
+    POOL/index.parquet      id, source, hash, width, height, label
+    POOL/rejected.parquet   source, reason, detail
+    POOL/excluded.parquet   pool ids that are in the pool no more (the leak guard leaves it), in a column pool_id
+
+A joined pool has only a manifest that names other packed pools; their rows follow each other and nothing is copied.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odst.data.formats import read_exclusions
+from odst.data.images import Pool
+from odst.errors import UserError
+from odst.files import digest, sha256
+from odst.progress import stage
+
+FORMAT = 1
+
+
+def is_packed(path: Path) -> bool:
+    return (path / "manifest.json").is_file() or (path / "building").is_dir()
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    if not (path / "manifest.json").is_file():
+        if (path / "building").is_dir():
+            raise UserError(
+                f"{path}: this pool is not finished. Give the same `odst pool build` command again: it goes on."
+            )
+        raise UserError(f"{path}: this is no packed pool. Make one with `odst pool build SOURCE... --out {path}`.")
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise UserError(
+                f"{path}: pool format {manifest['format']} is not the {FORMAT} known here. Update odst or pack it again."
+            )
+        manifest["row"], manifest["dtype"], manifest["count"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}/manifest.json: it is damaged. Build the pool again.") from None
+    return manifest
+
+
+def identity(manifest: dict[str, Any]) -> str:
+    """A hash of what the pool holds, wherever it lies and however it was packed."""
+    held = (
+        [part["identity"] for part in manifest["pools"]]
+        if "pools" in manifest
+        else [s["sha256"] for s in manifest["shards"]]
+    )
+    return digest([manifest["format"], manifest["dtype"], manifest["row"], held])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard of a pool, or of a pool that it joins."""
+
+    file: Path
+    length: int
+    sha256: str
+
+
+def open_pool(path: str | os.PathLike[str], excluded: Iterable[str | os.PathLike[str]] = ()) -> Pool:
+    """Memory-mapped; a few bytes of memory per shard. `excluded` are more lists of ids that leave the pool."""
+    path = Path(path)
+    manifest = read_manifest(path)
+    x = Sharded([_map(shard, manifest) for shard in shards(path, manifest)], manifest)
+    columns = list(indexes(path, manifest))
+    lists = [read_ids(Path(file), len(x)) for file in excluded]
+    gone = np.unique(np.concatenate([np.empty(0, np.int64), *_excluded(path, manifest), *lists]))
+    return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
+
+
+def open_labels(path: Path) -> "Column":
+    """The class each pool image had in its source, or None. For scoring, and for reading a pool as a set."""
+    return Column(list(indexes(path, read_manifest(path))), "label")
+
+
+def shards(path: Path, manifest: dict[str, Any]) -> Iterable[Shard]:
+    if "pools" not in manifest:
+        for shard in manifest["shards"]:
+            yield Shard(path / shard["file"], shard["length"], shard["sha256"])
+    for member, below in members(path, manifest):
+        yield from shards(member, below)
+
+
+def members(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """The pools that a joined pool names, checked to be what they were."""
+    for part in manifest.get("pools", ()):
+        member = path / part["path"]
+        below = read_manifest(member)
+        if identity(below) != part["identity"]:
+            raise UserError(f"{member}: this pool has changed since {path} joined it. Join again under a new name.")
+        yield member, below
+
+
+def indexes(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, int]]:
+    if "pools" not in manifest:
+        yield path / "index.parquet", manifest["count"]
+    for member, below in members(path, manifest):
+        yield from indexes(member, below)
+
+
+def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:
+    for name in ("excluded.parquet", "duplicates.parquet"):
+        if (path / name).is_file():
+            yield read_ids(path / name, manifest["count"])
+    first = 0
+    for member, below in members(path, manifest):
+        yield from (ids + first for ids in _excluded(member, below))
+        first += below["count"]
+
+
+def read_ids(path: Path, m: int) -> np.ndarray:
+    """Sorted pool ids from a parquet or CSV table with a column `pool_id`, or from a published list, one a line."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such list of pool ids.")
+    if path.suffix not in (".parquet", ".csv", ".tsv"):
+        return read_exclusions(path, m)
+    try:
+        if path.suffix == ".parquet":
+            ids = pq.read_table(path, columns=["pool_id"])["pool_id"].to_numpy()
+        else:
+            with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+                ids = np.array([int(row["pool_id"]) for row in rows], np.int64)
+    except (pa.ArrowException, KeyError, ValueError, TypeError):
+        raise UserError(f"{path}: expected a column `pool_id` of whole numbers. Name the column so.") from None
+    if len(ids) and (ids.min() < 0 or ids.max() >= m):
+        raise UserError(
+            f"{path}: pool id {ids.max()} is outside a pool of {m} images. This list belongs to another pool."
+        )
+    return np.unique(ids.astype(np.int64))
+
+
+def _map(shard: Shard, manifest: dict[str, Any]) -> np.ndarray:
+    try:
+        array = np.load(shard.file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(
+            f"{shard.file}: this shard of the pool is missing. Restore it or build the pool again."
+        ) from None
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{shard.file}: this shard is damaged ({error}). Build the pool again.") from None
+    if array.shape != (shard.length, *manifest["row"]) or array.dtype != manifest["dtype"]:
+        raise UserError(
+            f"{shard.file}: {array.dtype} {array.shape} but the manifest says {manifest['dtype']} "
+            f"{(shard.length, *manifest['row'])}. Restore the shard or build the pool again."
+        )
+    return np.asarray(array)  # the same pages without memmap's slower indexing
+
+
+class Sharded:
+    """Rows of memory-mapped shards. What is read is a copy, the caller's own."""
+
+    def __init__(self, parts: Sequence[np.ndarray], manifest: dict[str, Any]):
+        self.parts = list(parts)
+        self.ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        self.starts = self.ends - [len(part) for part in parts]
+        self.shape = (int(self.ends[-1]) if len(parts) else 0, *manifest["row"])
+        self.dtype = np.dtype(manifest["dtype"])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice):
+            return self._slice(*rows.indices(len(self)))
+        rows = np.asarray(rows)
+        if rows.ndim == 0:
+            return self[rows[None]][0]
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        if len(self.parts) == 1:
+            return self.parts[0][rows]
+        rows = np.where(rows < 0, rows + len(self), rows)
+        places = np.searchsorted(self.ends, rows, side="right")
+        if len(rows) and places.max() == len(self.parts):
+            raise IndexError(f"row {rows.max()} of {len(self)}")
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        local = rows - self.starts[places]
+        if len(rows) > 16 * len(self.parts):
+            for place in np.unique(places):
+                here = np.flatnonzero(places == place)
+                out[here] = self.parts[place][local[here]]
+        else:
+            for i, (place, j) in enumerate(zip(places.tolist(), local.tolist(), strict=True)):
+                out[i] = self.parts[place][j]
+        return out
+
+    def _slice(self, start: int, stop: int, step: int) -> np.ndarray:
+        if step != 1:
+            return self[np.arange(start, stop, step)]
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        for part, first, end in zip(self.parts, self.starts.tolist(), self.ends.tolist(), strict=True):
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                out[low - start : high - start] = part[low - first : high - first]
+        return out
+
+
+class Column:
+    """One text column of the index, read for the rows asked for and never held."""
+
+    def __init__(self, files: Sequence[tuple[Path, int]], name: str):
+        self.files, self.name = files, name
+
+    def __getitem__(self, rows: np.ndarray) -> list[str]:
+        rows = np.asarray(rows)
+        out: list[str] = [""] * len(rows)
+        order = np.argsort(rows, kind="stable")
+        ranked = rows[order]
+        first = 0
+        for file, count in self.files:
+            low, high = np.searchsorted(ranked, [first, first + count])
+            if low < high:
+                self._fill(file, ranked[low:high] - first, order[low:high].tolist(), out)
+            first += count
+        return out
+
+    def _fill(self, file: Path, rows: np.ndarray, places: list[int], out: list[str]) -> None:
+        """`rows` ascend; each row group that holds some of them is read once."""
+        with pq.ParquetFile(file) as table:
+            first = 0
+            for group in range(table.metadata.num_row_groups):
+                count = table.metadata.row_group(group).num_rows
+                low, high = np.searchsorted(rows, [first, first + count])
+                if low < high:
+                    column = table.read_row_group(group, columns=[self.name]).column(0)
+                    for i, text in zip(
+                        range(low, high), column.take(pa.array(rows[low:high] - first)).to_pylist(), strict=True
+                    ):
+                        out[places[i]] = text
+                first += count
+
+
+def verify_pool(path: Path) -> None:
+    """Read everything again and compare with the manifest's hashes; raise one line that names what differs."""
+    path = Path(path)
+    manifest = read_manifest(path)
+    for member, _ in members(path, manifest):
+        verify_pool(member)
+    wrong = []
+    files = manifest.get("files", {})
+    checks = [(path / name, hash) for name, hash in files.items()]
+    if "pools" not in manifest:
+        checks += [(shard.file, shard.sha256) for shard in shards(path, manifest)]
+    with stage(f"verify {path.name}", len(checks), "files") as advance:
+        for file, expected in checks:
+            if not file.is_file():
+                wrong.append(f"{file.relative_to(path)} is missing")
+            elif sha256(file) != expected:
+                wrong.append(f"{file.relative_to(path)} differs")
+            advance(1)
+    if wrong:
+        raise UserError(f"{path}: {'; '.join(wrong)}. Restore these files or build the pool again.")
+
+
+def hash_heads(hashes: Sequence[str]) -> np.ndarray:
+    """The first 64 of their 128 bits: among 10^8 images two different ones agree with a chance of 1 in 3,000."""
+    return np.frombuffer(bytes.fromhex("".join(text[:16] for text in hashes)), ">u8").astype(np.uint64)

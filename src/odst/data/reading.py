@@ -1,0 +1,60 @@
+"""A set that fits in memory, read whole."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from odst.data.decoding import Fit
+from odst.data.sources import open_sources
+from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, default_workers
+from odst.errors import UserError
+from odst.progress import stage
+
+WORTH_PROCESSES = 10_000  # items below which starting processes costs more than it saves
+
+
+class ReadSet(NamedTuple):
+    x: np.ndarray  # uint8 (n, size, size, 3), or features (n, D)
+    labels: list[str] | None
+    uris: list[str]
+    hashes: list[str]
+    rejected: list[Refusal]
+
+
+def read_set(
+    specs: str | Path | Iterable[str | Path], size: int, fit: Fit = "crop", *, labelled: bool = False
+) -> ReadSet:
+    """A small set, whole in memory. `labelled` asks for a label on every image."""
+    sources = open_sources(specs)
+    names = ", ".join(source.name for source in sources)
+    decoder = decoder_for(sources, size, fit)
+    total = sum(source.count() for source in sources)
+    workers = default_workers() if total >= WORTH_PROCESSES and decoder.width is None else 1
+    parts = (part for source in sources for part in source.parts(0, decoder.part_length))
+    batches: list[Batch] = []
+    with stage(f"read {Path(sources[0].name).name}", total, "images") as advance:
+        for batch in decode_parts(parts, decoder, workers):
+            batches.append(batch)
+            advance(batch.items)
+    x = np.concatenate([batch.rows for batch in batches])
+    records = [record for batch in batches for record in batch.records]
+    rejected = [refusal for batch in batches for refusal in batch.rejected]
+    if not records:
+        raise UserError(
+            f"{names}: none of its {total} items is an image. The first: {rejected[0].uri}: {rejected[0].reason}."
+        )
+    labels = None
+    if labelled:
+        without = next((record for record in records if record.label is None), None)
+        if without is not None:
+            raise UserError(
+                f"{names}: no label for {without.uri}. Give a folder with a subfolder per class, a table with a label "
+                "column, or a tar with .cls files."
+            )
+        for source in sources:
+            if (empty := getattr(source, "empty_class", lambda: None)()) is not None:
+                raise UserError(f"{source.name}: the class folder {empty!r} has no image. Fill it or remove it.")
+        labels = [record.label or "" for record in records]
+    return ReadSet(x, labels, [record.uri for record in records], [record.hash for record in records], rejected)

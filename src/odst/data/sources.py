@@ -1,0 +1,135 @@
+"""Anything that holds pictures -> a stream of items. What a path is, is decided by what is there, not by an option.
+
+photos/                  a folder tree; the class is the folder directly below
+list.csv list.tsv        paths, relative to the list, with an optional label column; also as parquet
+shard-000.tar            WebDataset: one sample per key, label from .cls or .json
+train.parquet?split=x    Hugging Face images; after ? come columns to filter by
+x.npy x.npz              images or features; x.npy?labels=y.npy
+pool/                    a packed pool; pool?rows=list.csv takes the rows of its column pool_id
+and the original files of CIFAR, SVHN and Tiny Images (formats.py)
+"""
+
+import glob
+import os
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from odst.data.arrays import ArraySource, open_npy, open_npz
+from odst.data.folders import Folder
+from odst.data.formats import open_format
+from odst.data.images import Images
+from odst.data.items import Item, Part, Source
+from odst.data.pool import is_packed, open_labels, open_pool, read_ids
+from odst.data.tables import PathList, open_parquet
+from odst.data.tars import Tar
+from odst.errors import UserError
+
+__all__ = ["Item", "Part", "Source", "open_source", "open_sources"]
+
+SHARDS = (".tar", ".parquet")
+
+
+def open_sources(specs: str | Path | Iterable[str | Path]) -> list[Source]:
+    """Every source that these name, in order. A pattern (`train-*.tar`) and a folder of nothing but shards are many."""
+    if isinstance(specs, str | Path):
+        specs = [specs]
+    found: list[Source] = []
+    for spec in specs:
+        path, query = split_spec(spec)
+        mark = f"?{str(spec).rpartition('?')[2]}" if query else ""
+        if path.is_dir() and (shards := _shards(path)):
+            found += [open_source(f"{shard}{mark}") for shard in shards]
+        elif not path.exists() and (matches := sorted(glob.glob(str(path), recursive=True))):
+            found += [open_source(f"{match}{mark}") for match in matches]
+        else:
+            found.append(open_source(spec))
+    widths = {source.width for source in found}
+    if len(widths) > 1:
+        texts = [f"{source.name} ({source.width or 'images'})" for source in found]
+        raise UserError(f"{', '.join(texts)}: feature widths differ. One set holds one kind of rows: split it.")
+    return found
+
+
+def open_source(spec: str | Path) -> Source:
+    """One source. A fault of the whole of it is a UserError."""
+    path, query = split_spec(spec)
+    if not path.exists():
+        raise UserError(
+            f"{spec}: there is no such file or folder. Check the path, or type `odst data list` for sets by name."
+        )
+    suffix = path.suffix.lower()
+    if path.is_dir() and is_packed(path):
+        rows = query.pop("rows", None)
+        _no_query(spec, query)
+        return _packed(path, path.parent / rows if rows else None)
+    if suffix == ".parquet":
+        return open_parquet(path, query)
+    if suffix in (".csv", ".tsv"):
+        return PathList(path, query)
+    if not query and _few(path) and (source := open_format(path)) is not None:
+        return source
+    if suffix == ".npy":
+        labels = query.pop("labels", None)
+        _no_query(spec, query)
+        return open_npy(path, path.parent / labels if labels else None)
+    _no_query(spec, query)
+    if path.is_dir():
+        return Folder(path)
+    if suffix == ".tar":
+        return Tar(path)
+    if suffix == ".npz":
+        return open_npz(path)
+    raise UserError(
+        f"{spec}: not a source of images. Give a folder, a .csv, .tsv, .parquet, .tar, .npy or .npz file, or a packed pool."
+    )
+
+
+def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
+    """The path and what follows the question mark; a name that really holds one wins."""
+    path = Path(spec).expanduser()
+    text = str(path)
+    if path.exists() or "?" not in text:
+        return path, {}
+    before, _, after = text.rpartition("?")
+    query = dict(parse_qsl(after))
+    return (Path(before), query) if query else (path, {})  # a pattern may hold a ? of its own
+
+
+def _no_query(spec: str | Path, query: dict[str, str]) -> None:
+    if query:
+        raise UserError(
+            f"{spec}: only tables, pools and .npy files can be asked for {next(iter(query))!r}. Leave out what follows the ?."
+        )
+
+
+def _shards(folder: Path) -> list[Path]:
+    inside = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    return inside if inside and all(path.suffix in SHARDS and path.is_file() for path in inside) else []
+
+
+def _packed(path: Path, chosen: Path | None) -> ArraySource:
+    """All rows of a packed pool that are not excluded, or those a list of pool ids names."""
+    pool = open_pool(path)
+    if chosen is not None:
+        rows = read_ids(chosen, len(pool))
+    else:
+        rows = np.setdiff1d(np.arange(len(pool)), pool.excluded)
+    reopen = partial(_pool_rows, path)
+    return ArraySource(path, pool.x, rows=rows, sources=pool.sources, labels=open_labels(path), reopen=reopen)
+
+
+def _pool_rows(path: Path) -> Images:
+    return open_pool(path).x
+
+
+def _few(path: Path) -> bool:
+    """A file, or a folder short enough to look through: the original layouts have a few dozen files."""
+    if path.is_dir():
+        with os.scandir(path) as entries:
+            return len(list(islice(entries, 1000))) < 1000
+    return True

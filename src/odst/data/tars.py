@@ -1,0 +1,136 @@
+"""Tar shards in WebDataset convention: files of one key are one sample. Nothing is ever extracted to disk."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from odst.data.decoding import Rejected
+from odst.data.items import Item, check_head, file_uri, label_text, portions, quoted
+from odst.errors import UserError
+
+PICTURES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
+LABEL_KEYS = ("label", "cls", "class")
+
+
+class Member(NamedTuple):
+    name: bytes
+    offset: int
+    size: int
+    fault: str  # "" or what is wrong with it
+
+    @property
+    def ending(self) -> str:
+        return self.name.rpartition(b".")[2].decode("ascii", "replace").lower()
+
+
+class Sample(NamedTuple):
+    picture: Member
+    label: Member | None  # its .cls or .json
+
+
+class Tar:
+    """One tar file. Only headers are read here; a part holds offsets, and its bytes are read where it is decoded."""
+
+    features: np.dtype | None = None
+    width: int | None = None
+
+    def __init__(self, path: Path):
+        self.name, self.path = str(path), path
+        try:
+            tarfile.open(path, "r:").close()
+        except (tarfile.TarError, OSError) as error:
+            advice = "Only uncompressed tars can be read at random: unpack it with gunzip, or make it again."
+            raise UserError(f"{path}: not a readable tar ({error}). {advice}") from None
+        if next(self._samples(), None) is None:
+            raise UserError(f"{path}: there is no file in this tar. Give a tar of image files.")
+
+    def count(self) -> int:
+        return sum(1 for _ in self._samples())
+
+    def parts(self, start: int, most: int) -> Iterator["TarPart"]:
+        for samples in portions(self._samples(), start, most):
+            yield TarPart(self.path, samples)
+
+    def _samples(self) -> Iterator[Sample]:
+        for _, group in groupby(self._members(), key=lambda member: _key(member.name)):
+            members = list(group)
+            pictures = [member for member in members if member.fault or member.ending in PICTURES]
+            labels = sorted((m for m in members if m.ending in ("cls", "json") and not m.fault), key=lambda m: m.ending)
+            if not pictures:
+                pictures = [members[0]._replace(fault="no image of this key")]
+            for picture in pictures:
+                yield Sample(picture, labels[0] if labels else None)
+
+    def _members(self) -> Iterator[Member]:
+        length = self.path.stat().st_size
+        with tarfile.open(self.path, "r:", errors="surrogateescape", encoding="utf-8") as tar:
+            while True:
+                try:
+                    member = tar.next()
+                except (
+                    tarfile.TarError
+                ):  # cut inside the last member, which is rejected already, or damaged from here on
+                    if tar.offset < length:
+                        yield Member(b"at byte %d" % tar.offset, tar.offset, 0, "broken tar header")
+                    return
+                if member is None:
+                    return
+                tar.members.clear()  # type: ignore[attr-defined]  # or it keeps every header of 10^7
+                if member.isdir():
+                    continue
+                fault = "" if member.isreg() and not member.issparse() else "not a file"
+                if member.offset_data + member.size > length:
+                    fault = "truncated"
+                yield Member(member.name.encode("utf-8", "surrogateescape"), member.offset_data, member.size, fault)
+
+
+def _key(name: bytes) -> bytes:
+    """WebDataset's: the path up to the first dot of the file name."""
+    folder, slash, file = name.rpartition(b"/")
+    return folder + slash + file.partition(b".")[0]
+
+
+@dataclass(frozen=True)
+class TarPart:
+    path: Path
+    samples: list[Sample]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[Item]:
+        uri = file_uri(self.path)
+        with open(self.path, "rb") as file:
+            for picture, label in self.samples:
+                text = None if label is None else _label(file, label)
+                yield Item(f"{uri}#member={quoted(picture.name)}", text, partial(_read, file, picture))
+
+
+def _read(file: BinaryIO, member: Member) -> bytes:
+    if member.fault:
+        raise Rejected(member.fault)
+    file.seek(member.offset)
+    head = file.read(min(16, member.size))
+    check_head(head, member.size)
+    return head + file.read(member.size - len(head))
+
+
+def _label(file: BinaryIO, member: Member) -> str | None:
+    """The text of a .cls, or what a .json calls label, cls or class. A broken label is no label."""
+    file.seek(member.offset)
+    data = file.read(min(member.size, 1 << 20))
+    if member.ending == "cls":
+        return label_text(data.strip())
+    try:
+        record = json.loads(data)
+    except ValueError:
+        return None
+    value = next((record[key] for key in LABEL_KEYS if key in record), None) if isinstance(record, dict) else None
+    return label_text(value) if isinstance(value, str | int) else None

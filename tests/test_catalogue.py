@@ -2,8 +2,11 @@
 
 import hashlib
 import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -347,3 +350,17 @@ def test_the_lpips_weights_from_pip_are_the_original(tmp_path: Path, real_data: 
         assert set(made.files) == set(original.files)
         for name in original.files:
             np.testing.assert_array_equal(made[name], original[name])
+
+
+def test_the_command_lists_the_sets_and_refuses_an_unknown_one_in_one_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "ODST_DATA": str(tmp_path / "absent")}
+    command = [sys.executable, "-c", "from odst.cli import main; main()", "data"]
+    listed = subprocess.run([*command, "list"], env=environment, capture_output=True, text=True)
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in CATALOGUE)
+    assert "not here: odst data get cifar100" in listed.stdout
+    refused = subprocess.run([*command, "get", "cifar10", "cifar11"], env=environment, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("odst: cifar11: no set of this name.")
+    assert refused.stderr.count("\n") == 1
+    assert names(tmp_path) == []

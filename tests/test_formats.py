@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.formats import CIFAR10, CORRUPTIONS, Joined, open_format, read_corruptions, read_exclusions, read_format
+from odst.data.formats import CIFAR10, CORRUPTIONS, open_format, read_corruptions, read_exclusions, read_format
+from odst.data.views import Joined
 from odst.errors import UserError
 
 rng = np.random.default_rng(0)

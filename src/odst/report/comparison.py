@@ -1,36 +1,190 @@
-"""Runs side by side, on one page that opens offline."""
+"""`odst compare`: runs side by side on one page that opens offline, with the images that each alone selected."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from odst.data.images import Data, is_image
+from odst.errors import UserError
 from odst.files import write_text
+from odst.progress import stage
+from odst.report import plots
+from odst.report.galleries import Gallery, describe_tiles, gallery_size, sources_of
+from odst.report.plots import Series
+from odst.report.sprites import COLUMNS, Album
+from odst.report.tables import check_same_classes, grids
+from odst.report.templates import environment
+from odst.run import prepare
 from odst.rundir import RunDir
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>odst: comparison</title>
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color-scheme: light dark }
-table { border-collapse: collapse } th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8884 }
-td:first-child, th:first-child { text-align: left }
-</style>
-<h1>Methods by round</h1>
-<p>Percentages. <em>related</em>: share of the selected images that show a task class; <em>correct</em>: that got its label.</p>
-<table><tr><th>method<th>round<th>error<th>ECE<th>OD-AUROC<th>selected<th>related<th>correct</tr>
-{% for name, metrics in runs %}{% for one in metrics %}
-<tr><td>{{ name if loop.first else '' }}<td>{{ one.round }}<td>{{ one.error|percent }}<td>{{ one.ece|percent }}
-<td>{{ one.od_auroc|percent }}<td>{{ one.selected if one.selected is not none else '–' }}
-<td>{{ one.related|percent }}<td>{{ one.correct|percent }}</tr>
-{% endfor %}{% endfor %}
-</table>
-"""
+from odst.seeds import stream
 
 
-def write_comparison(runs: list[RunDir], page: Path) -> Path:
-    environment = Environment(autoescape=True)
-    environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f}"
-    rows: list[tuple[str, list[dict[str, Any]]]] = [(run.path.name, run.metrics()) for run in runs]
-    write_text(page, environment.from_string(PAGE).render(runs=rows))
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison knows of a run."""
+
+    name: str
+    run: RunDir
+    info: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    finished: bool
+
+
+def open_runs(runs: list[RunDir]) -> list[Compared]:
+    """Runs that may stand side by side: of one set of classes, with at least one round each, and a name of their own."""
+    names = [run.path.resolve().name for run in runs]
+    if len(set(names)) < len(names):
+        names = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{twice}: this run is named twice. Name each run once.")
+    compared = []
+    for name, run in zip(names, runs, strict=True):
+        info = run.info()
+        if not run.rounds():
+            raise UserError(f"{run.path}: no round of this run is finished yet. Go on with `odst run {run.path}`.")
+        compared.append(Compared(name, run, info, run.metrics(), (run.path / "final.json").exists()))
+    check_same_classes({one.name: one.info["classes"] for one in compared})
+    return compared
+
+
+def write_comparison(runs: list[RunDir], page: Path, *, images: bool = True) -> Path:
+    compared = open_runs(runs)
+    with stage("comparison"):
+        data, album = exclusive_galleries(compared) if images else ({"rounds": {}}, None)
+        context = {
+            "compared": compared,
+            "grids": grids({one.name: one.metrics for one in compared}),
+            "cautions": cautions(compared),
+            "curves": curves(compared),
+            "album": album,
+            "data": data,
+            "script": "comparison.js",
+        }
+        write_text(page, environment().get_template("comparison.html").render(context))
     return page
+
+
+def cautions(compared: list[Compared]) -> list[str]:
+    """What makes the numbers of these runs less comparable than they look."""
+    lines = [
+        f"{one.name} is not finished: it has {len(one.metrics)} of {_planned(one.info) + 1} rounds."
+        for one in compared
+        if not one.finished
+    ]
+    for name, what in (("test", "tested on"), ("labelled", "given"), ("pool", "given"), ("val_in", "given")):
+        if len({(one.info["sets"].get(name) or {}).get("hash") for one in compared}) > 1:
+            lines.append(f"These runs were not {what} the same {name} images: differences may come from that.")
+    if len({one.info["seed"] for one in compared}) > 1:
+        lines.append("These runs have different seeds.")
+    return lines
+
+
+def _planned(info: dict[str, Any]) -> int:
+    return len(info["recipe"]["k"] or info["recipe"]["ratio"])
+
+
+def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
+    tested = any(one["error"] is not None for run in compared for one in run.metrics)
+    error, auroc = ("error", "od_auroc") if tested else ("val_error", "val_od_auroc")
+    K = len(compared[0].info["classes"])
+
+    def lines(key: str, scale: float = 1.0) -> list[Series]:
+        return [
+            Series(
+                run.name,
+                f"c{i % 8 + 1}",
+                [None if one[key] is None else one[key] * scale for one in run.metrics],
+            )
+            for i, run in enumerate(compared)
+        ]
+
+    return [
+        (f"Error on {'test' if tested else 'val_in'}, lower is better", plots.rounds_chart("Error", lines(error))),
+        ("OD-AUROC, higher is better", plots.rounds_chart("OD-AUROC", lines(auroc), unit="")),
+        (
+            "Selected images, mean per class",
+            plots.rounds_chart("Selected images per class", lines("selected", 1 / K), scale=1, unit=""),
+        ),
+        ("Of these task-related", plots.rounds_chart("Task-related share", lines("related"))),
+    ]
+
+
+# images that one run alone selected ------------------------------------------------------------------------------------------
+
+
+def exclusive_galleries(compared: list[Compared]) -> tuple[dict[str, Any], Album | None]:
+    """Per round and run, a random few of the images that no other run selected in that round, class by class."""
+    classes = compared[0].info["classes"]
+    sets: dict[str, Data] = {}
+    album: Album | None = None
+    last = max(len(one.metrics) for one in compared)
+    tables = {(one.name, t): _selection(one.run, t) for one in compared for t in range(1, last)}
+    sheets = len(classes) * sum(table is not None for table in tables.values())
+    rounds: dict[int, list[Any]] = {}
+    most, fit = 0, 0
+    for t in reversed(range(1, last)):  # where not all fit, the last round comes first
+        for one in compared:
+            table = tables[one.name, t]
+            if table is None:
+                continue
+            data = _data(one, sets)
+            assert data.pool is not None
+            if not is_image(data.pool.x):
+                return {"rounds": {}}, None
+            if album is None:
+                album = Album(data.pool.x.shape[1:])
+                most, fit = gallery_size(album, data.pool.x, sheets, rows=1)
+            others = [tables[other.name, t] for other in compared if other is not one]
+            alone = _exclusive(table, [other for other in others if other is not None])
+            rows = []
+            for c, name in enumerate(classes):
+                gallery = _random(alone.filter(pc.equal(alone["class"], name)), most, one, t, c)
+                row: dict[str, Any] = {"name": name, "count": gallery[1], "sheet": None}
+                tiles = gallery[0].tiles
+                if tiles and len(album.sheets) < fit:
+                    row["sheet"] = album.add(data.pool.x, list(tiles))
+                    sources = sources_of(data.pool, list(tiles))
+                    row["tiles"] = describe_tiles(gallery[0], c, data.pool, tuple(classes), sources)
+                rows.append(row)
+            rounds.setdefault(t, []).append(
+                {"run": one.name, "count": alone.num_rows, "of": table.num_rows, "classes": rows}
+            )
+    shown = {str(t): rounds[t] for t in sorted(rounds)}
+    return {"rounds": shown, "tile": album.size if album else None, "columns": COLUMNS}, album
+
+
+def _selection(run: RunDir, t: int) -> pa.Table | None:
+    file = run.round(t) / "selection.parquet"
+    if t not in run.rounds() or not file.exists():
+        return None
+    return pq.read_table(file, columns=["pool_id", "content_hash", "class", "log_odds", "repeats"])
+
+
+def _data(one: Compared, sets: dict[str, Data]) -> Data:
+    """The run's sets; runs over the same pool share them."""
+    pool = one.info["sets"]["pool"]["hash"]
+    if pool not in sets:
+        sets[pool] = prepare(one.run.config(), one.run.path).data
+    return sets[pool]
+
+
+def _exclusive(table: pa.Table, others: list[pa.Table]) -> pa.Table:
+    """An image is the same one if it shows the same, in whichever pool it stands."""
+    if not others:
+        return table
+    seen = pa.concat_arrays([chunk for other in others for chunk in other["content_hash"].chunks])
+    return table.filter(pc.invert(pc.is_in(table["content_hash"], value_set=seen)))
+
+
+def _random(table: pa.Table, most: int, one: Compared, t: int, c: int) -> tuple[Gallery, int]:
+    rows = np.sort(stream(one.info["seed"], "compare", one.name, t, c).permutation(table.num_rows)[:most])
+    some = table.take(pa.array(rows))
+    gallery = Gallery()
+    gallery.add("random", *(some[key].to_numpy() for key in ("pool_id", "log_odds", "repeats")))
+    return gallery, table.num_rows

@@ -1,0 +1,48 @@
+"""odst compare."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odst.cli import app
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories over one set of classes.")],
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="text, markdown, latex or html [default: html with --out, else text].")
+    ] = None,
+    images: Annotated[
+        bool, typer.Option("--images/--no-images", help="Embed pictures of the pool in the page.")
+    ] = True,
+) -> None:
+    """Put runs side by side: the paper's table, curves over rounds, and the images that each run alone selected.
+
+    Example: odst compare runs/demo/odst runs/demo/st --out comparison.html
+    """
+    from odst.cli.screen import bars
+    from odst.errors import UserError
+    from odst.files import write_text
+    from odst.report.comparison import open_runs, write_comparison
+    from odst.report.tables import FORMATS, grids
+    from odst.rundir import RunDir
+
+    kind = format or ("html" if out else "text")
+    if kind not in (*FORMATS, "html"):
+        raise UserError(f"--format: {kind!r} is none of text, markdown, latex and html.")
+    folders = [RunDir(run) for run in runs]
+    if kind == "html":
+        if out is None:
+            raise UserError("--format html: a page needs a place. Name it with --out comparison.html.")
+        with bars(quiet=True) as console:
+            page = write_comparison(folders, out, images=images)
+        console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+        return
+    text = FORMATS[kind](grids({one.name: one.metrics for one in open_runs(folders)}))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)

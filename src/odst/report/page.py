@@ -1,0 +1,129 @@
+"""`odst report`: one run on one page that opens offline."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odst.data.images import is_image
+from odst.files import write_text
+from odst.progress import stage
+from odst.report import panels, words
+from odst.report.findings import Findings, gather, timings
+from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
+from odst.report.sprites import COLUMNS, Album
+from odst.report.templates import Hidden, environment
+from odst.run import prepare
+from odst.rundir import RunDir
+
+ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
+COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent
+    ("error", "error", True),
+    ("ECE", "ece", True),
+    ("NLL", "nll", False),
+    ("Brier", "brier", False),
+    ("OD-AUROC", "od_auroc", True),
+    ("val_in error", "val_error", True),
+    ("val OD-AUROC", "val_od_auroc", True),
+    ("temperature", "temperature", False),
+    ("selected", "selected", None),
+    ("repeats", "repeats", None),
+    ("related", "related", True),
+    ("correct", "correct", True),
+)
+
+
+def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
+    """Write the page of a run, finished or not. Without `images` it embeds none; with `relative_paths` it names no place
+    outside the run's folder."""
+    run.info()
+    config = run.config()
+    with stage("report"):
+        prepared = prepare(config, run.path)
+        found = gather(run, prepared.data, config.recipe())
+        hide = Hidden(run.path) if relative_paths else str
+        galleries, album = _galleries(found, images)
+        pools = {one.student.t - 1: one.scan.histogram for one in galleries if one.scan is not None}
+        students = [one.student.t for one in galleries]
+        context = {
+            "found": found,
+            "title": run.path.resolve().name if relative_paths else "/".join(run.path.resolve().parts[-2:]),
+            "place": hide(str(run.path.resolve())),
+            "headline": words.headline(found),
+            "summary": words.summary(found),
+            "columns": COLUMNS_SHOWN,
+            "curves": panels.curves(found),
+            "bars": panels.bars(found),
+            "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],
+            "reliability": panels.reliability(found),
+            "thresholds": [panels.thresholds(found, one) for one in found.rounds],
+            "config": hide((run.path / "config.toml").read_text(encoding="utf-8")),
+            "timings": timings(run),
+            "album": album,
+            "script": "report.js",
+            "data": _data(found, galleries, album, hide),
+            "default_histogram": found.best.t if found.best.t in pools else max(pools, default=found.best.t),
+            "default_round": found.best.t if found.best.t in students else max(students, default=0),
+        }
+        write_text(page, environment().get_template("report.html").render(context))
+    return page
+
+
+def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Album | None]:
+    pool = found.data.pool
+    students = [one for one in found.rounds if one.selection is not None]
+    if pool is None or not students:
+        return [], None
+    album = Album(pool.x.shape[1:]) if images and is_image(pool.x) else None
+    most, sheets = gallery_size(album, pool.x, len(students) * found.data.K, ROWS) if album else (0, 0)
+    chosen = [choose(found, one, scan_round(found, one, most), most) for one in students]
+    if album:
+        for one in reversed(chosen):  # where not all fit, the last round comes first
+            for gallery in one.classes:
+                if len(album.sheets) < sheets and gallery.tiles:
+                    gallery.sheet = album.add(pool.x, list(gallery.tiles))
+    return chosen, album
+
+
+def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None, hide: Any) -> dict[str, Any]:
+    """What the page's script works on: per student round the stops of the slider, and per class counts and pictures."""
+    pool, classes = found.data.pool, found.data.classes
+    sources: dict[int, str] = {}
+    if pool is not None and album is not None:
+        ids = [j for one in galleries for gallery in one.classes if gallery.sheet is not None for j in gallery.tiles]
+        sources = {j: hide(text) for j, text in sources_of(pool, ids).items()}
+    rounds = {}
+    for one in galleries:
+        assert one.student.selection is not None and pool is not None
+        k = one.student.selection["k"]
+        rows = []
+        for c, (name, gallery) in enumerate(zip(classes, one.classes, strict=True)):
+            row: dict[str, Any] = {"name": name, **one.student.selection["classes"][name], "sheet": gallery.sheet}
+            if one.scan is not None and one.stops is not None:
+                row["at"] = one.scan.above[:, c].tolist()
+                row["tau"] = [words.probability(odds) for odds in one.stops.tau[:, c]]
+            if gallery.sheet is not None:
+                place = {j: i for i, j in enumerate(gallery.tiles)}
+                row["tiles"] = describe_tiles(gallery, c, pool, classes, sources)
+                row["rows"] = {key: [place[j] for j in ids] for key, ids in gallery.rows.items()}
+                row["ladder"] = [[place[j], rank] for j, rank in gallery.ladder]
+            rows.append(row)
+        rounds[one.student.t] = {"k": k, "classes": rows, "stops": _stops(one, pool.truth)}
+    return {"rounds": rounds, "tile": album.size if album else None, "columns": COLUMNS}
+
+
+def _stops(one: RoundGalleries, truth: np.ndarray | None) -> dict[str, Any] | None:
+    """The slider's alphas and, where the truth is known, how good the selection at each would be."""
+    if one.stops is None or one.scan is None or one.student.selection is None:
+        return None
+    found: dict[str, Any] = {"alphas": [float(f"{a:.6g}") for a in one.stops.alphas], "own": one.stops.own}
+    if truth is not None:
+        counts = np.minimum(one.student.selection["k"], one.scan.above)  # (S, K)
+        related, correct = np.zeros(len(counts)), np.zeros(len(counts))
+        for c in range(counts.shape[1]):
+            ids = one.scan.ranked.ids[one.scan.ranked.classes == c]
+            for total, hit in ((related, truth[ids] >= 0), (correct, truth[ids] == c)):
+                total += np.concatenate([[0], np.cumsum(hit)])[counts[:, c]]
+        size = np.maximum(1, counts.sum(axis=1))
+        found |= {"related": (related / size).tolist(), "correct": (correct / size).tolist()}
+    return found

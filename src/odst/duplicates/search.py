@@ -55,7 +55,7 @@ class Search:
     """The references made ready: their bound vectors per stage. Memory grows with the references only."""
 
     def __init__(self, reference: Images, radius: float):
-        _check_pictures("reference", reference)
+        check_pictures("reference", reference)
         if len(reference) == 0:
             raise UserError(
                 "reference: the set is empty, so there is nothing to guard against. Name a set with images."
@@ -81,7 +81,7 @@ class Search:
 
     def within(self, rows: np.ndarray) -> Pairs:
         """All pairs of these pool images, numbered from 0, ordered by image and then by reference."""
-        _check_pictures("pool", rows)
+        check_pictures("pool", rows)
         if tuple(rows.shape[1:]) != self.shape:
             raise UserError(
                 f"pool images are {rows.shape[2]}×{rows.shape[1]} and the references {self.shape[1]}×{self.shape[0]}. "
@@ -158,7 +158,7 @@ def squared_limit(radius: float) -> int:
     return ceil((Fraction(radius).limit_denominator(10**6) * 255) ** 2)
 
 
-def _check_pictures(name: str, x: Images) -> None:
+def check_pictures(name: str, x: Images) -> None:
     if not is_image(x):
         raise UserError(
             f"{name}: these are feature vectors, and the leak guard compares pixels: L2, SSIM and LPIPS have no meaning "

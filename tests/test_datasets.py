@@ -10,6 +10,7 @@ from scipy.io import savemat
 from odst.data.datasets import TASKS, load_corruptions, load_pool, load_set, load_task, match_classes, named_source
 from odst.data.formats import CIFAR10, CORRUPTIONS, Stored
 from odst.data.images import Pool
+from odst.data.sources import open_source
 from odst.errors import UserError
 from test_formats import cifar10_python, corruptions, dump, planes
 
@@ -178,7 +179,10 @@ def test_corruptions_come_with_the_task(folder: Path) -> None:
 
 def test_a_name_stands_where_a_path_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODST_DATA", str(folder))
-    source = named_source("cifar10.1")
-    assert source is not None
-    assert [item.label for part in source.parts(0, 4) for item in part] == list(CIFAR10)
+    for spec in ("cifar10.1", folder / "cifar10.1_v6_data.npy"):
+        source = open_source(spec)
+        assert [item.label for part in source.parts(0, 4) for item in part] == list(CIFAR10)
+    assert open_source("cifar100:test").count() == 360
+    with pytest.raises(UserError, match="odst data get 300k-random"):
+        open_source("300k-random")
     assert named_source("photos/mine") is None

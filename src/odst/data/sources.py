@@ -59,6 +59,10 @@ def open_source(spec: str | Path) -> Source:
     """One source. A fault of the whole of it is a UserError."""
     path, query = split_spec(spec)
     if not path.exists():
+        from odst.data.datasets import named_source  # the catalogue's downloaders are slow to import
+
+        if (named := named_source(str(spec))) is not None:
+            return named
         raise UserError(
             f"{spec}: there is no such file or folder. Check the path, or type `odst data list` for sets by name."
         )
@@ -76,6 +80,8 @@ def open_source(spec: str | Path) -> Source:
     if suffix == ".npy":
         labels = query.pop("labels", None)
         _no_query(spec, query)
+        if labels is None and (source := open_format(path)) is not None:  # CIFAR-10.1, whose labels lie beside it
+            return source
         return open_npy(path, path.parent / labels if labels else None)
     _no_query(spec, query)
     if path.is_dir():

@@ -4,14 +4,14 @@ import difflib
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from odst.data.loading import DataSection
 from odst.errors import UserError
-from odst.method.schedule import Phase, Schedule
+from odst.method.schedule import Phase, Precision, Schedule
 from odst.recipe import METHODS, Recipe
 
 PRESETS = Path(__file__).parent / "presets"
@@ -66,15 +66,19 @@ class TrainingSection(Section):
     batch: int = 128
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    accumulate: int = 1
+    ema: float | None = None
+    precision: Precision = "auto"
+    compile: bool = False
     phases: tuple[PhaseSection, ...]
     students: tuple[StudentSection, ...] = ()
 
 
 class RunSection(Section):
-    seed: int = Field(0, ge=0)
+    seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     stop_on_harm: bool = False
-    checkpoint_seconds: float = Field(30, ge=0)
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30
 
 
 class Config(Section):

@@ -6,6 +6,8 @@ from typing import Literal
 
 from odst.errors import UserError
 
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -26,9 +28,6 @@ class Phase:
         if not (self.lr >= 0 and math.isfinite(self.lr)):
             raise UserError(f"training: lr is a positive number, got {self.lr:g}.")
 
-    def length(self, steps_per_epoch: float) -> int:
-        return self.steps if self.steps is not None else math.ceil(self.epochs * steps_per_epoch)  # type: ignore[operator]
-
     def rate(self, progress: float) -> float:
         if self.shape == "constant":
             return self.lr
@@ -44,12 +43,20 @@ class Schedule:
     batch: int = 128
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    accumulate: int = 1  # parts that a step's batch goes through the network in: less memory, the same loss
+    ema: float | None = None  # decay of a running mean of the weights, which is then what is judged and kept
+    precision: Precision = "auto"  # of the forward and backward pass
+    compile: bool = False  # torch.compile
 
     def __post_init__(self) -> None:
         if not self.phases:
             raise UserError("training: a schedule needs at least one phase, got none.")
         if self.batch < 1:
             raise UserError(f"training.batch is at least 1, got {self.batch}.")
+        if not 1 <= self.accumulate <= self.batch:
+            raise UserError(f"training.accumulate is between 1 and the batch ({self.batch}), got {self.accumulate}.")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise UserError(f"training.ema is a decay between 0 and 1, such as 0.999, got {self.ema:g}.")
 
     def plan(self, examples: int) -> "Plan":
         return Plan(self, examples)
@@ -59,12 +66,13 @@ class Plan:
     """A schedule laid out in steps for a given number of images in T ∪ I."""
 
     def __init__(self, schedule: Schedule, examples: int):
-        self.phases = schedule.phases
+        self.phases, self.batch = schedule.phases, schedule.batch
         self.steps_per_epoch = examples / schedule.batch
-        self.ends = []
+        self.ends: list[int] = []
+        place = 0.0  # phases in epochs end where the epoch does: rounding each up would drift
         for phase in self.phases:
-            start = self.ends[-1] if self.ends else 0
-            self.ends.append(start + phase.length(self.steps_per_epoch))
+            place += phase.steps if phase.steps is not None else (phase.epochs or 0) * self.steps_per_epoch
+            self.ends.append(math.ceil(place))
         self.steps = self.ends[-1]
 
     def at(self, step: int) -> tuple[Phase, float]:
@@ -73,10 +81,15 @@ class Plan:
         start = self.ends[i - 1] if i else 0
         return self.phases[i], self.phases[i].rate((step - start) / (self.ends[i] - start))
 
+    def restart(self) -> int:
+        """The step at which the learning rate last jumps up; 0 where it never does."""
+        jumps = [i for i in range(1, len(self.phases)) if self.phases[i].lr > self.phases[i - 1].rate(1.0)]
+        return self.ends[jumps[-1] - 1] if jumps else 0
+
     def checks(self) -> list[int]:
-        """After how many steps val_in is asked which model to keep: within the last 20 % and the last phase (a student
-        that restarts is judged after the restart), at each epoch's end, or at five even points of a schedule in steps."""
-        start = max(math.floor(0.8 * self.steps), self.ends[-2] if len(self.ends) > 1 else 0)
+        """After how many steps val_in is asked which model to keep: within the last 20 % and after the last restart, at
+        each epoch's end, or at five even points of a schedule in steps."""
+        start = max(math.floor(0.8 * self.steps), self.restart())
         if self.phases[-1].epochs is None:
             points = [start + round((self.steps - start) * i / 5) for i in range(1, 6)]
         else:

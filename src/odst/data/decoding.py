@@ -7,7 +7,7 @@ picture that has the wanted size already keeps its exact pixels.
 
 import io
 import warnings
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -30,13 +30,13 @@ class Rejected(Exception):
         self.reason, self.detail = reason, detail
 
 
-def decode(data: bytes | BinaryIO, size: int, fit: Fit = "crop") -> tuple[np.ndarray, int, int]:
+def decode(data: bytes, size: int, fit: Fit = "crop") -> tuple[np.ndarray, int, int]:
     """(size, size, 3) uint8, and the width and height the picture had. Raises Rejected."""
-    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    check_head(data[:16], len(data))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of odd metadata; a bomb is caught below by its size
-            with Image.open(file, formats=FORMATS) as opened:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 image: Image.Image = opened
                 width, height = image.size
                 _check_size(width, height, size)
@@ -55,12 +55,23 @@ def decode(data: bytes | BinaryIO, size: int, fit: Fit = "crop") -> tuple[np.nda
     except Image.DecompressionBombError as error:
         raise Rejected("too many pixels", str(error)) from None
     except Image.UnidentifiedImageError:
-        raise Rejected("not an image", "no " + ", ".join(FORMATS) + " begins like this") from None
+        raise Rejected("broken", "its header cannot be read") from None
     except MemoryError:
         raise Rejected("too many pixels", "out of memory") from None
     except Exception as error:  # a decoder's complaint about damaged bytes comes in any type
         reason = "truncated" if "truncated" in str(error).lower() else "broken"
         raise Rejected(reason, f"{type(error).__name__}: {error}") from None
+
+
+def check_head(head: bytes, size: int) -> None:
+    """Reject by the first 16 bytes what cannot be a picture."""
+    if size == 0:
+        raise Rejected("empty", "zero bytes")
+    if size > MAX_BYTES:
+        raise Rejected("too many bytes", f"{size:,} bytes are more than {MAX_BYTES:,}")
+    begins = (b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+    if not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
+        raise Rejected("not an image", f"begins with {head!r}")
 
 
 def _check_size(width: int, height: int, size: int) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 
 import numpy as np
 
-from odst.data.decoding import MAX_BYTES, Rejected
+from odst.data.decoding import Rejected, check_head
 
 T = TypeVar("T")
 
@@ -81,17 +81,6 @@ def read_file(path: bytes) -> bytes:
     except OSError as error:
         reason = {errno.ENOENT: "missing", errno.ENOTDIR: "missing", errno.ELOOP: "symlink loop"}
         raise Rejected(reason.get(error.errno or 0, "unreadable"), error.strerror or str(error)) from None
-
-
-def check_head(head: bytes, size: int) -> None:
-    """Reject by the first 16 bytes what cannot be a picture."""
-    if size == 0:
-        raise Rejected("empty", "zero bytes")
-    if size > MAX_BYTES:
-        raise Rejected("too many bytes", f"{size:,} bytes are more than {MAX_BYTES:,}")
-    begins = (b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-    if not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
-        raise Rejected("not an image", f"begins with {head!r}")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from odst.files import sha256, whole, write_json
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
+WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
 
 
 def build_pool(
@@ -56,7 +57,8 @@ def build_pool(
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
     parts = _parts_from(sources, counts, max(0, done - 1), decoder.part_length)
     with stage(f"pack {Path(out).name}", sum(counts), "images", done) as advance:
-        batches = decode_parts(parts, decoder, workers or default_workers())
+        wanted = min(workers or default_workers(), 1 + sum(counts) // WORTH_A_PROCESS)
+        batches = decode_parts(parts, decoder, wanted)
         if shards:
             batches = _after(batches, shards[-1]["last"], Path(out))
         if not keep_duplicates:

@@ -12,6 +12,7 @@ A joined pool has only a manifest that names other packed pools; their rows foll
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +44,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: this is no packed pool. Make one with `odst pool build SOURCE... --out {path}`.")
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        if manifest["format"] != FORMAT:
-            raise UserError(
-                f"{path}: pool format {manifest['format']} is not the {FORMAT} known here. Update odst or pack it again."
-            )
-        manifest["row"], manifest["dtype"], manifest["count"]
+        known = manifest["format"] == FORMAT
+        whole = known and {"dtype", "row", "count"} <= manifest.keys()
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}/manifest.json: it is damaged. Build the pool again.") from None
+        known, whole = True, False
+    if not known:
+        raise UserError(
+            f"{path}: pool format {manifest['format']} is not the {FORMAT} known here. Update odst or pack it again."
+        )
+    if not whole:
+        raise UserError(f"{path}/manifest.json: it is damaged. Build the pool again.")
     return manifest
 
 
@@ -244,6 +248,19 @@ class Column:
                     ):
                         out[places[i]] = text
                 first += count
+
+
+def original_sizes(path: Path, most: int = 5) -> list[tuple[str, int]]:
+    """The commonest width×height before packing, and how many had another."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for index, _ in indexes(path, read_manifest(path)):
+        with pq.ParquetFile(index) as table:
+            for batch in table.iter_batches(65536, columns=["width", "height"]):
+                pairs, found = np.unique(np.stack([c.to_numpy() for c in batch.columns]), axis=1, return_counts=True)
+                counts.update({(int(w), int(h)): int(n) for w, h, n in zip(*pairs, found, strict=True)})
+    common = [(f"{width}×{height}", n) for (width, height), n in counts.most_common(most)]
+    rest = counts.total() - sum(n for _, n in common)
+    return common + ([(f"{len(counts) - most} other sizes", rest)] if rest else [])
 
 
 def verify_pool(path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from odst.data.decoding import Rejected
-from odst.data.items import Item, check_head, file_uri, label_text, portions, quoted
+from odst.data.decoding import Rejected, check_head
+from odst.data.items import Item, file_uri, label_text, portions, quoted
 from odst.errors import UserError
 
 PICTURES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")

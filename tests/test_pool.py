@@ -1,0 +1,149 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odst.data.joining import join_pools
+from odst.data.packing import build_pool
+from odst.data.pool import Sharded, open_pool, original_sizes, verify_pool
+from odst.data.reading import read_set
+from odst.errors import UserError
+from pictures import picture
+
+
+def packed(tmp: Path, name: str, first: int, last: int, shard_rows: int = 4) -> Path:
+    np.save(tmp / f"{name}.npy", np.stack([picture(i, 8, 8) for i in range(first, last)]))
+    build_pool(tmp / f"{name}.npy", tmp / name, size=8, shard_rows=shard_rows)
+    return tmp / name
+
+
+@settings(deadline=None, max_examples=60)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), data=st.data())
+def test_rows_over_shards_are_those_of_one_array(lengths: list[int], data: st.DataObject) -> None:
+    whole = np.random.default_rng(0).integers(0, 256, (sum(lengths), 2, 2, 3), dtype=np.uint8)
+    parts = np.split(whole, np.cumsum(lengths)[:-1])
+    x = Sharded(parts, {"row": [2, 2, 3], "dtype": "uint8"})
+    n = len(whole)
+    rows = np.array(data.draw(st.lists(st.integers(-n, n - 1), max_size=200)), np.int64)
+    assert (x[rows] == whole[rows]).all()
+    assert x[rows].shape == whole[rows].shape
+    a, b, step = data.draw(st.tuples(st.integers(-n, n), st.integers(-n, n), st.sampled_from([1, 1, 2, -1])))
+    assert x[a:b:step].tolist() == whole[a:b:step].tolist()
+    mask = rows % 2 == 0
+    assert (x[np.isin(np.arange(n), rows[mask])] == whole[np.isin(np.arange(n), rows[mask])]).all()
+    with pytest.raises(IndexError):
+        x[np.array([n])]
+
+
+def test_what_is_read_from_a_pool_is_the_callers_own(tmp_path: Path) -> None:
+    pool = open_pool(packed(tmp_path, "a", 0, 6))
+    before = pool.x[:]
+    pool.x[0:3][:] = 0
+    pool.x[np.array([4, 5])][:] = 0
+    assert (pool.x[:] == before).all()
+
+
+def test_sources_and_hashes_are_looked_up_in_any_order(tmp_path: Path) -> None:
+    pool = open_pool(packed(tmp_path, "a", 0, 30))
+    ids = np.array([29, 0, 7, 7, 12])
+    assert [int(uri.rpartition("=")[2]) for uri in pool.source(ids)] == ids.tolist()
+    assert list(pool.content_hash(ids[2:4])) == [pool.content_hash(np.array([7]))[0]] * 2
+    assert list(pool.source(np.array([], np.int64))) == []
+
+
+def test_a_joined_pool_is_its_members_one_after_the_other(tmp_path: Path) -> None:
+    a, b = packed(tmp_path, "a", 0, 6), packed(tmp_path, "b", 4, 10)  # pictures 4 and 5 are in both
+    pq.write_table(pa.table({"pool_id": [1]}), b / "excluded.parquet")
+    joined = open_pool(join_pools([a, b], tmp_path / "c"))
+    assert (joined.x[:] == np.concatenate([open_pool(a).x[:], open_pool(b).x[:]])).all()
+    assert joined.excluded.tolist() == [6, 7]  # both as repeated, the second also by b's own list
+    assert joined.source(np.array([9])) == open_pool(b).source(np.array([3]))
+    assert not list((tmp_path / "c").glob("**/*.npy"))
+    again = open_pool(join_pools([tmp_path / "c", packed(tmp_path, "d", 20, 23)], tmp_path / "e"))
+    assert len(again) == 15
+    assert again.excluded.tolist() == [6, 7]
+    verify_pool(tmp_path / "e")
+
+
+def test_joined_pools_may_move_together_but_not_change(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    join_pools([packed(tmp_path / "x", "a", 0, 3), packed(tmp_path / "x", "b", 3, 6)], tmp_path / "x" / "c")
+    (tmp_path / "x").rename(tmp_path / "y")
+    assert len(open_pool(tmp_path / "y" / "c")) == 6
+    shutil.rmtree(tmp_path / "y" / "b")
+    packed(tmp_path / "y", "b", 7, 9)
+    with pytest.raises(UserError, match="has changed since"):
+        open_pool(tmp_path / "y" / "c")
+
+
+def test_pools_of_different_rows_are_not_joined(tmp_path: Path) -> None:
+    a = packed(tmp_path, "a", 0, 3)
+    build_pool(tmp_path / "a.npy", tmp_path / "large", size=16)
+    with pytest.raises(UserError, match=r"8×8×3.*16×16×3.*cannot be joined"):
+        join_pools([a, tmp_path / "large"], tmp_path / "c")
+
+
+def test_excluded_ids_come_from_the_pool_and_from_lists(tmp_path: Path) -> None:
+    path = packed(tmp_path, "a", 0, 10)
+    pq.write_table(pa.table({"pool_id": [7, 2], "reason": ["near", "near"]}), path / "excluded.parquet")
+    (tmp_path / "more.csv").write_text("pool_id,why\n2,x\n9,y\n")
+    assert open_pool(path).excluded.tolist() == [2, 7]
+    assert open_pool(path, [tmp_path / "more.csv"]).excluded.tolist() == [2, 7, 9]
+    assert len(read_set(path, 8).x) == 8
+    assert [u.rpartition("=")[2] for u in read_set(f"{path}?rows=more.csv", 8).uris] == ["2", "9"]
+    (tmp_path / "wrong.csv").write_text("pool_id\n10\n")
+    with pytest.raises(UserError, match="pool id 10 is outside a pool of 10 images"):
+        open_pool(path, [tmp_path / "wrong.csv"])
+    (tmp_path / "other.csv").write_text("row\n1\n")
+    with pytest.raises(UserError, match="a column `pool_id`"):
+        open_pool(path, [tmp_path / "other.csv"])
+
+
+def test_the_identity_is_that_of_the_content(tmp_path: Path) -> None:
+    a, b = packed(tmp_path, "a", 0, 6), packed(tmp_path, "b", 0, 7)
+    (tmp_path / "else").mkdir()
+    same = packed(tmp_path / "else", "a", 0, 6)
+    assert open_pool(a).identity == open_pool(same).identity != open_pool(b).identity
+
+
+def test_a_damaged_pool_is_named_with_the_file_that_is_wrong(tmp_path: Path) -> None:
+    path = packed(tmp_path, "a", 0, 10)
+    shard, manifest = path / "shards" / "00001.npy", path / "manifest.json"
+    whole, text = shard.read_bytes(), manifest.read_text()
+    verify_pool(path)
+    shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(UserError, match=r"shards/00001\.npy differs"):
+        verify_pool(path)
+    shard.write_bytes(whole[:-100])
+    with pytest.raises(UserError, match="this shard is damaged"):
+        open_pool(path)
+    np.save(shard, np.load(path / "shards" / "00000.npy")[:3])
+    with pytest.raises(UserError, match="but the manifest says"):
+        open_pool(path)
+    shard.unlink()
+    with pytest.raises(UserError, match="missing"):
+        open_pool(path)
+    manifest.write_text(text[:50])
+    with pytest.raises(UserError, match="damaged"):
+        open_pool(path)
+    manifest.write_text(json.dumps({**json.loads(text), "format": 99}))
+    with pytest.raises(UserError, match="pool format 99"):
+        open_pool(path)
+    with pytest.raises(UserError, match="no packed pool"):
+        open_pool(tmp_path)
+
+
+def test_original_sizes_are_counted(tmp_path: Path) -> None:
+    for i, side in enumerate((8, 8, 9, 10, 11, 12, 13)):
+        np.save(tmp_path / f"{i}.npy", picture(i, side, side)[None])
+    build_pool([tmp_path / f"{i}.npy" for i in range(7)], tmp_path / "pool", size=8)
+    sizes = original_sizes(tmp_path / "pool")
+    assert sizes[0] == ("8×8", 2)
+    assert sizes[-1] == ("1 other sizes", 1)
+    assert sum(n for _, n in sizes) == 7

@@ -1,0 +1,279 @@
+import csv
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from odst.data.items import Item, Source
+from odst.data.reading import read_set
+from odst.data.sources import open_source, open_sources
+from odst.errors import UserError
+from pictures import encoded, folder_of, picture
+
+
+def items(source: Source, start: int = 0, most: int = 7) -> list[Item]:
+    parts = list(source.parts(start, most))
+    assert all(0 < len(part) <= most for part in parts)
+    return [item for part in parts for item in part]
+
+
+def write_tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def write_hugging_face(path: Path, n: int, group: int = 5) -> Path:
+    """As datasets writes it: names in the schema metadata."""
+    features = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    table = pa.table(
+        {
+            "image": [{"bytes": encoded(i), "path": f"{i}.png"} for i in range(n)],
+            "label": [i % 2 for i in range(n)],
+            "split": ["even" if i % 3 else "third" for i in range(n)],
+        }
+    )
+    pq.write_table(table.replace_schema_metadata(metadata), path, row_group_size=group)
+    return path
+
+
+def every_kind(tmp: Path) -> dict[str, str]:
+    """The same eleven labelled pictures in each container."""
+    pictures, labels = [encoded(i) for i in range(11)], [("cat", "dog")[i % 2] for i in range(11)]
+    folder_of(tmp / "folder", 11, ("cat", "dog"))
+    with open(tmp / "list.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label"])
+        rows.writerows([f"folder/{labels[i]}/{i:05d}.png", labels[i]] for i in range(11))
+    (tmp / "list.tsv").write_text((tmp / "list.csv").read_text().replace(",", "\t"))
+    paths = [(tmp / "folder" / labels[i] / f"{i:05d}.png").as_uri() for i in range(11)]
+    pq.write_table(pa.table({"file_name": paths, "class": labels}), tmp / "list.parquet")
+    members = [m for i in range(11) for m in ((f"{i:03d}.png", pictures[i]), (f"{i:03d}.cls", labels[i].encode()))]
+    write_tar(tmp / "shard.tar", members)
+    write_hugging_face(tmp / "hf.parquet", 11)
+    pixels = np.stack([picture(i) for i in range(11)])
+    np.save(tmp / "x.npy", pixels)
+    np.save(tmp / "y.npy", np.array(labels))
+    np.savez(tmp / "x.npz", images=pixels.transpose(0, 3, 1, 2), labels=np.arange(11) % 2, classes=["cat", "dog"])
+    names = ["folder", "list.csv", "list.tsv", "list.parquet", "shard.tar", "hf.parquet", "x.npy?labels=y.npy", "x.npz"]
+    return {name: str(tmp / name) for name in names}
+
+
+def test_every_container_gives_the_same_pictures_and_labels(tmp_path: Path) -> None:
+    kinds = every_kind(tmp_path)
+    wanted = read_set(kinds["folder"], 32, labelled=True)
+    truth = dict(zip(wanted.hashes, wanted.labels or [], strict=True))
+    assert len(truth) == 11
+    for name, spec in kinds.items():
+        found = read_set(spec, 32, labelled=True)
+        assert dict(zip(found.hashes, found.labels or [], strict=True)) == truth, name
+        assert not found.rejected
+
+
+def test_a_source_can_be_taken_up_at_any_item_and_in_any_portions(tmp_path: Path) -> None:
+    for spec in every_kind(tmp_path).values():
+        source = open_source(spec)
+        uris = [item.uri for item in items(source)]
+        assert source.count() == len(uris) == len(set(uris)) == 11
+        for start in (0, 1, 5, 10, 11):
+            for most in (1, 4, 100):
+                assert [item.uri for item in items(source, start, most)] == uris[start:]
+
+
+def test_sources_mix_in_the_order_given(tmp_path: Path) -> None:
+    kinds = every_kind(tmp_path)
+    mixed = read_set([kinds["x.npz"], kinds["shard.tar"], kinds["folder"]], 32, labelled=True)
+    assert len(mixed.x) == 33
+    assert (mixed.x[:11] == mixed.x[11:22]).all()
+
+
+def test_the_class_is_the_folder_directly_below_the_root(tmp_path: Path) -> None:
+    for path in ("cat/a/1.png", "cat/2.png", "dog/b/c/3.png", "4.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(encoded(0))
+    found = {unquote(item.uri).rpartition("/")[2]: item.label for item in items(open_source(tmp_path))}
+    assert found == {"1.png": "cat", "2.png": "cat", "3.png": "dog", "4.png": None}
+
+
+def test_folders_are_read_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    names = ["b.png", "a.png", "Z.png", "ä.png", "10.png", "9.png"]
+    for name in names:
+        (tmp_path / name).write_bytes(encoded(0))
+    uris = [item.uri for item in items(open_source(tmp_path), most=2)]
+    assert [unquote(uri).rpartition("/")[2] for uri in uris] == sorted(names, key=os.fsencode)
+
+
+def test_uris_lead_back_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / 'ein "Name" mit # ? % und\nUmbruch 🐈.png'
+    file.write_bytes(encoded(3))
+    (item,) = items(open_source(tmp_path))
+    assert item.uri.isascii()
+    assert " " not in item.uri
+    assert Path(unquote(item.uri.removeprefix("file://"))) == file
+
+
+def test_a_question_mark_filters_rows_and_names_columns(tmp_path: Path) -> None:
+    table = write_hugging_face(tmp_path / "hf.parquet", 12)
+    third = read_set(f"{table}?split=third", 32, labelled=True)
+    assert third.labels == ["cat", "dog", "cat", "dog"]
+    assert [uri.rpartition("=")[2] for uri in third.uris] == ["0", "3", "6", "9"]
+    folder_of(tmp_path / "in", 4)
+    (tmp_path / "l.csv").write_text("bild,art,fold\n" + "".join(f"in/{i:05d}.png,k{i},{i % 2}\n" for i in range(4)))
+    chosen = read_set(f"{tmp_path}/l.csv?path=bild&label=art&fold=1", 32, labelled=True)
+    assert chosen.labels == ["k1", "k3"]
+
+
+def test_a_pattern_and_a_folder_of_shards_are_many_sources(tmp_path: Path) -> None:
+    for i in range(3):
+        write_tar(tmp_path / f"s-{i}.tar", [(f"{i}.png", encoded(i))])
+    assert len(open_sources(f"{tmp_path}/s-*.tar")) == 3
+    assert len(open_sources(tmp_path)) == 3
+    assert len(read_set(tmp_path, 32).x) == 3
+
+
+def test_webdataset_labels_come_from_cls_or_json(tmp_path: Path) -> None:
+    members = [
+        ("a/1.png", encoded(1)), ("a/1.cls", b"7\n"), ("a/2.jpg", encoded(2, "JPEG")), ("a/2.json", b'{"label": "fox"}'),
+        ("a/3.seg.png", encoded(3)), ("a/4.txt", b"no image"), ("a/5.png", encoded(5)), ("a/5.json", b"{broken"),
+    ]  # fmt: skip
+    found = {
+        item.uri.rpartition("=")[2]: item.label for item in items(open_source(write_tar(tmp_path / "t.tar", members)))
+    }
+    assert found == {"a/1.png": "7", "a/2.jpg": "fox", "a/3.seg.png": None, "a/4.txt": None, "a/5.png": None}
+
+
+def test_a_tar_cut_short_loses_only_its_last_member(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "t.tar", [(f"{i}.png", encoded(i)) for i in range(5)])
+    whole = read_set(tar, 32)
+    data = tar.read_bytes()
+    with tarfile.open(tar) as opened:
+        last = opened.getmembers()[-1]
+    tar.write_bytes(data[: last.offset_data + 100])
+    cut = read_set(tar, 32)
+    assert cut.hashes == whole.hashes[:4]
+    assert [(refusal.uri, refusal.reason) for refusal in cut.rejected] == [(whole.uris[4], "truncated")]
+
+
+def test_features_are_read_as_they_are(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    x[3, 2] = np.nan
+    np.save(tmp_path / "f.npy", x)
+    found = read_set(tmp_path / "f.npy", 32)
+    assert (found.x == np.delete(x, 3, axis=0)).all()
+    assert [refusal.reason for refusal in found.rejected] == ["not finite"]
+
+
+def test_hugging_face_rows_without_bytes_are_read_from_their_path(tmp_path: Path) -> None:
+    folder_of(tmp_path, 2)
+    rows = [{"bytes": None, "path": "00000.png"}, {"bytes": None, "path": "gone.png"}, {"bytes": None, "path": None}]
+    pq.write_table(
+        pa.table({"image": pa.array(rows, pa.struct({"bytes": pa.binary(), "path": pa.string()}))}),
+        tmp_path / "t.parquet",
+    )
+    found = read_set(tmp_path / "t.parquet", 32)
+    assert len(found.x) == 1
+    assert [refusal.reason for refusal in found.rejected] == ["missing", "missing"]
+
+
+def test_a_listed_file_that_is_not_there_is_rejected_and_the_others_read(tmp_path: Path) -> None:
+    folder_of(tmp_path, 2)
+    (tmp_path / "l.csv").write_text("path\n00000.png\ngone.png\n00001.png\n")
+    found = read_set(tmp_path / "l.csv", 32)
+    assert len(found.x) == 2
+    assert [refusal.reason for refusal in found.rejected] == ["missing"]
+
+
+def faults(tmp: Path) -> dict[str, str]:
+    (tmp / "empty").mkdir()
+    (tmp / "empty.csv").write_text("")
+    (tmp / "headless.csv").write_text("a,b\n1,2\n")
+    (tmp / "rowless.csv").write_text("path,label\n")
+    (tmp / "text.tar").write_text("no tar")
+    (tmp / "text.parquet").write_text("no parquet")
+    (tmp / "text.npy").write_text("no array")
+    (tmp / "text.npz").write_text("no archive")
+    (tmp / "notes.doc").write_text("no source")
+    np.save(tmp / "ints.npy", np.zeros((3, 4), np.int64))
+    np.save(tmp / "float_images.npy", np.zeros((3, 4, 4, 3), np.float32))
+    np.save(tmp / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.save(tmp / "none.npy", np.zeros((0, 8, 8, 3), np.uint8))
+    write_hugging_face(tmp / "hf.parquet", 4)
+    return {
+        "gone/away": "no such file or folder",
+        "empty": "no image in this folder",
+        "empty.csv": "the list is empty",
+        "headless.csv": "no column of paths",
+        "rowless.csv": "no row",
+        "text.tar": "not a readable tar",
+        "text.parquet": "not a readable parquet",
+        "text.npy": "not a readable .npy",
+        "text.npz": "not a readable .npz",
+        "notes.doc": "not a source",
+        "ints.npy": "float16 or float32",
+        "float_images.npy": "expected images",
+        "objects.npy": "not a readable .npy",
+        "none.npy": "no rows",
+        "hf.parquet?split=nowhere": "split is one of even, third",
+        "hf.parquet?label=kind": "no label column 'kind'",
+        "hf.parquet?fold=1": "no filter column 'fold'",
+    }
+
+
+def test_faults_of_a_whole_source_are_one_line_that_names_it(tmp_path: Path) -> None:
+    for spec, message in faults(tmp_path).items():
+        with pytest.raises(UserError) as caught:
+            open_sources(str(tmp_path / spec))
+        assert message in str(caught.value), spec
+        assert spec.partition("?")[0] in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_features_of_different_widths_do_not_mix(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 4), np.float32))
+    np.save(tmp_path / "b.npy", np.zeros((2, 5), np.float32))
+    folder_of(tmp_path / "c", 1)
+    for pair in (["a.npy", "b.npy"], ["a.npy", "c"]):
+        with pytest.raises(UserError, match="widths differ"):
+            open_sources([tmp_path / name for name in pair])
+
+
+def test_labels_are_asked_for_only_where_they_are_needed(tmp_path: Path) -> None:
+    folder_of(tmp_path / "flat", 2)
+    assert read_set(tmp_path / "flat", 32).labels is None
+    with pytest.raises(UserError, match="no label for file://"):
+        read_set(tmp_path / "flat", 32, labelled=True)
+    folder_of(tmp_path / "classes", 2, ("cat", "dog"))
+    (tmp_path / "classes" / "fox").mkdir()
+    with pytest.raises(UserError, match="class folder 'fox' has no image"):
+        read_set(tmp_path / "classes", 32, labelled=True)
+
+
+def test_nothing_pickled_is_ever_loaded(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    np.save(tmp_path / "b.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "b.npz", x=np.array([Bomb(), Bomb()], dtype=object))
+    for name in ("b.npy", "b.npz"):
+        with pytest.raises(UserError):
+            open_source(tmp_path / name)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_real_sets_load_by_path_and_split(real_data: Path) -> None:
+    found = read_set(f"{real_data}/svhn_test.parquet", 32, labelled=True)
+    assert found.x.shape == (3000, 32, 32, 3)
+    assert set(found.labels or ()) == set("0123456789")
+    assert open_source(f"{real_data}/cifar10_train.parquet?split=val_in").count() == 2000

@@ -1,0 +1,110 @@
+"""odst evaluate."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from odst.cli import app
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    on: Annotated[str | None, typer.Option(help="A labelled source [default: the run's test set].")] = None,
+    out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SOURCE", help="Images of none of the classes; may be given again."),
+    ] = None,
+    corruptions: Annotated[
+        bool, typer.Option("--corruptions", help="Also the error under 15 corruptions at 5 levels, made on the fly.")
+    ] = False,
+    corruption_files: Annotated[
+        Path | None, typer.Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C as published.")
+    ] = None,
+    round: Annotated[int | None, typer.Option(help="Another round than the final one.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
+    fit: Annotated[str, typer.Option(help="How pictures are brought to size: crop, pad or stretch.")] = "crop",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Measure a run's classifier on any images: error, calibration, detection, with 95 % intervals.
+
+    Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
+    """
+    from typing import get_args
+
+    from odst.assessment import assess, labelled_source, out_source, own_sets
+    from odst.cli.screen import bars
+    from odst.data.decoding import Fit
+    from odst.errors import UserError
+    from odst.files import write_json
+    from odst.serving import load
+
+    if fit not in get_args(Fit):
+        raise UserError(f"--fit: {fit!r} is none of {', '.join(get_args(Fit))}.")
+    with bars() as console:
+        classifier = load(run, round=round, device=device)
+        name: str | None = on
+        outs: dict[str, Any] = {}
+        if on is None:
+            name, labelled, outs = own_sets(classifier)
+        else:
+            labelled = labelled_source(classifier, on, fit)  # type: ignore[arg-type]
+        if out:
+            outs = dict(out_source(classifier, text, fit) for text in out)  # type: ignore[arg-type]
+        found = assess(
+            classifier,
+            labelled,
+            outs,
+            seed=classifier.run.info()["seed"],
+            corruptions=corruptions,
+            published=corruption_files,
+        )
+        if json is not None:
+            write_json(json, {"run": str(run), "on": name, **found})
+        for table in tables(f"round {found['round']} on {name}, {found['images']:,} images", found):
+            console.print(table)
+            console.print()
+
+
+def tables(title: str, found: dict[str, Any]) -> list[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(heading: str, *columns: str) -> Table:
+        made = Table(title=Text(heading), title_justify="left", box=None, pad_edge=False)
+        for i, column in enumerate(columns):
+            made.add_column(Text(column), justify="left" if i == 0 else "right")
+        return made
+
+    def percent(value: float, interval: list[float] | None = None) -> str:
+        text = f"{100 * value:.2f}"
+        return text if interval is None else f"{text} ({100 * interval[0]:.2f} to {100 * interval[1]:.2f})"
+
+    first = table(title, "measure", "value")
+    first.add_row("error %", percent(found["error"], found["error_interval"]))
+    first.add_row("ECE %", percent(found["ece"]))
+    first.add_row("NLL", f"{found['nll']:.4f}")
+    first.add_row("Brier", f"{found['brier']:.4f}")
+    if "od_auroc" in found:
+        first.add_row("OD-AUROC %, mean over sets", percent(found["od_auroc"]))
+    if "corruption_error" in found:
+        first.add_row("mean corruption error %", percent(found["corruption_error"]))
+    made = [first]
+    if "out" in found:
+        second = table(
+            "telling these images from others",
+            "set", "images", "AUROC %", "FPR95 % (in positive)", "FPR95 % (out positive)", "AUPR-in %", "AUPR-out %",
+        )  # fmt: skip
+        for name, one in found["out"].items():
+            second.add_row(
+                Text(name), f"{one['images']:,}", percent(one["auroc"], one["auroc_interval"]), percent(one["fpr_at_95_tpr"]),
+                percent(one["fpr_at_95_tpr_out_positive"]), percent(one["aupr_in"]), percent(one["aupr_out"]),
+            )  # fmt: skip
+        made.append(second)
+    if "corruption_errors" in found:
+        third = table("error % by corruption and level", "corruption", "1", "2", "3", "4", "5")
+        for name, levels in found["corruption_errors"].items():
+            third.add_row(name, *(percent(value) for value in levels))
+        made.append(third)
+    return made

@@ -5,35 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from odst.data.images import Data, Labelled, Pool
+    from odst.estimator import ODSTClassifier
     from odst.method.schedule import Phase, Schedule
     from odst.recipe import METHODS, ODST, ST, ST_OT, Recipe
     from odst.self_training import Round, self_train
-
-__all__ = [
-    "METHODS",
-    "ODST",
-    "ST",
-    "ST_OT",
-    "Data",
-    "Labelled",
-    "Phase",
-    "Pool",
-    "Recipe",
-    "Round",
-    "Schedule",
-    "self_train",
-]
+    from odst.serving import load
 
 _HOMES = {
     "odst.data.images": ("Data", "Labelled", "Pool"),
+    "odst.estimator": ("ODSTClassifier",),
     "odst.method.schedule": ("Phase", "Schedule"),
     "odst.recipe": ("METHODS", "ODST", "ST", "ST_OT", "Recipe"),
     "odst.self_training": ("Round", "self_train"),
+    "odst.serving": ("load",),
 }
+
+__all__ = [
+    "METHODS", "ODST", "ST", "ST_OT", "Data", "Labelled", "ODSTClassifier", "Phase", "Pool", "Recipe", "Round", "Schedule",
+    "load", "self_train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: `odst --help` and a decoding process do without torch."""
+    """Public names are imported when they are asked for: `odst --help` must not wait for torch."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

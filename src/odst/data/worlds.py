@@ -175,7 +175,7 @@ def _deal(i: int, picture: np.ndarray, shares: dict[str, float], seed: int) -> d
         [np.full(len(tops) * len(lefts), i), *(grid.ravel() for grid in np.meshgrid(tops, lefts, indexing="ij"))],
         axis=1,
     )
-    blocks = stream(0, "photos", i).permutation(blocks)
+    blocks = stream(0, "photos", i).permutation(blocks[_textured(picture, blocks)])
     fixed = next(name for name in shares if name.endswith("test"))
     count = max(2, round(shares[fixed] * len(blocks)))
     dealt = {fixed: blocks[:count]}
@@ -185,6 +185,16 @@ def _deal(i: int, picture: np.ndarray, shares: dict[str, float], seed: int) -> d
             count = max(2, round(share * len(blocks)))
             dealt[name], blocks = blocks[:count], blocks[count:]
     return dealt | {"pool": blocks}
+
+
+def _textured(picture: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Which blocks have no flat spot: a plain white patch would be the same image in two sets. Each patch of a block holds
+    one of its nine cells whole, so it is enough that no cell is flat."""
+    flat = []
+    for _, top, left in blocks:
+        cells = picture[top : top + BLOCK, left : left + BLOCK].reshape(3, BLOCK // 3, 3, BLOCK // 3, 3)
+        flat.append((np.ptp(cells, axis=(1, 3)).max(axis=2) < 3).any())
+    return ~np.array(flat)
 
 
 def _picture(name: str) -> np.ndarray:

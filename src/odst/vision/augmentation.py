@@ -56,24 +56,30 @@ def _step(name: str) -> Step:
 def crop(x: torch.Tensor, fill: torch.Tensor, generator: torch.Generator, padding: int) -> torch.Tensor:
     """A window of the old size, anywhere in the image padded by `padding` on each side."""
     n, height, width, _ = x.shape
-    shift = torch.randint(-padding, padding + 1, (2, n, 1, 1), generator=generator).to(x.device)
-    row = torch.arange(height, device=x.device).view(1, -1, 1) + shift[0]
-    column = torch.arange(width, device=x.device).view(1, 1, -1) + shift[1]
+    down, right = torch.randint(-padding, padding + 1, (2, n), generator=generator, dtype=torch.int32).to(x.device)
+    row = torch.arange(height, dtype=torch.int32, device=x.device).view(1, -1, 1) + down.view(-1, 1, 1)
+    column = torch.arange(width, dtype=torch.int32, device=x.device).view(1, 1, -1) + right.view(-1, 1, 1)
     return fetch(x, row, column, fill)
 
 
 def flip(x: torch.Tensor, fill: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Left to right, for every second image on average."""
     flipped = torch.randint(2, (len(x), 1, 1, 1), generator=generator).bool().to(x.device)
-    return torch.where(flipped, x.flip(2), x)
+    return _choose(flipped, x.flip(2), x)
 
 
 def cutout(x: torch.Tensor, fill: torch.Tensor, generator: torch.Generator, side: int) -> torch.Tensor:
     """A square about a uniformly random pixel is filled; at the border it is cut off (DeVries & Taylor 2017)."""
-    n, height, width, _ = x.shape
+    n, height, width, channels = x.shape
     top = torch.randint(height, (n, 1), generator=generator).to(x.device) - side // 2
     left = torch.randint(width, (n, 1), generator=generator).to(x.device) - side // 2
-    row, column = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
-    rows = (row >= top) & (row < top + side)
-    columns = (column >= left) & (column < left + side)
-    return torch.where(rows[:, :, None, None] & columns[:, None, :, None], fill, x)
+    row = torch.arange(height, device=x.device)
+    column = torch.arange(width, device=x.device).repeat_interleave(channels)
+    rows = ((row >= top) & (row < top + side)).unsqueeze(2)
+    columns = ((column >= left) & (column < left + side)).unsqueeze(1)
+    return _choose(rows & columns, fill.repeat(width), x.view(n, height, width * channels)).view(x.shape)
+
+
+def _choose(condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """torch.where for uint8, in bits: five times as fast on a CPU."""
+    return b ^ ((a ^ b) & -condition.to(torch.uint8))

@@ -2,38 +2,32 @@
 
 A batch is (n, H, W, 3) uint8; row i gets its own operation at its own magnitude. Five operations move pixels (one
 affine map per image, nearest neighbour), seven are a table of 256 levels per image and channel, two mix pixels.
+Rows are sorted by operation, so that each kind is a handful of tensor operations on one slice.
 """
 
 from collections.abc import Callable
 
 import torch
 
-GEOMETRY: dict[str, Callable[[torch.Tensor, int, int], list[torch.Tensor | float]]] = {
-    # (a, b, c, d, e, f): the output pixel (x, y) shows the input at (ax + by + c, dx + ey + f)
-    "ShearX": lambda m, height, width: [1, m, 0, 0, 1, 0],
-    "ShearY": lambda m, height, width: [1, 0, 0, m, 1, 0],
-    "TranslateX": lambda m, height, width: [1, 0, m, 0, 1, 0],
-    "TranslateY": lambda m, height, width: [1, 0, 0, 0, 1, m],
-    "Rotate": lambda m, height, width: _rotation(m, height, width),
+GEOMETRY = ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"]
+
+TABLES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    # (images, their index into flat tables, magnitudes) -> what becomes of each level, (n, 3 or 1, 256)
+    "Invert": lambda x, index, m: (255 - _levels(x)).expand(len(x), 1, 256),
+    "Solarize": lambda x, index, m: torch.where(_levels(x) < m.view(-1, 1, 1), _levels(x), 255 - _levels(x)),
+    "Posterize": lambda x, index, m: _levels(x) & ~(2 ** (8 - m.long().view(-1, 1, 1)) - 1),
+    "Brightness": lambda x, index, m: _blend(torch.zeros((), device=x.device), _levels(x).float(), m.view(-1, 1, 1)),
+    "Contrast": lambda x, index, m: _blend(_mean_grey(x).view(-1, 1, 1), _levels(x).float(), m.view(-1, 1, 1)),
+    "AutoContrast": lambda x, index, m: _autocontrast(x),
+    "Equalize": lambda x, index, m: _equalize(x, index),
 }
 
-TABLES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    # (images, magnitudes) -> what becomes of each level, (n, 256, 3) or, for all channels alike, (n, 256, 1)
-    "Invert": lambda x, m: (255 - _levels(x)).expand(len(x), 256, 1),
-    "Solarize": lambda x, m: torch.where(_levels(x) < _column(m), _levels(x), 255 - _levels(x)),
-    "Posterize": lambda x, m: _levels(x) & ~(2 ** (8 - _column(m.long())) - 1),
-    "Brightness": lambda x, m: _blend(torch.zeros_like(_levels(x)), _levels(x), _column(m)),
-    "Contrast": lambda x, m: _blend(_column(_mean_grey(x)), _levels(x), _column(m)),
-    "AutoContrast": lambda x, m: _autocontrast(x),
-    "Equalize": lambda x, m: _equalize(x),
+MIXTURES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "Color": lambda x, m: _color(x, m.view(-1, 1, 1, 1)),
+    "Sharpness": lambda x, m: _sharpness(x, m.view(-1, 1, 1, 1)),
 }
 
-PIXELS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "Color": lambda x, m: _blend(_grey(x).unsqueeze(3), x, m.view(-1, 1, 1, 1)),
-    "Sharpness": lambda x, m: _blend(_smooth(x), x, m.view(-1, 1, 1, 1)),
-}
-
-NAMES = [*GEOMETRY, *TABLES, *PIXELS]
+NAMES = [*GEOMETRY, *TABLES, *MIXTURES]
 NOTHING = len(NAMES)  # the code of a row that stays as it is
 
 
@@ -44,125 +38,147 @@ def operate(x: torch.Tensor, code: torch.Tensor, magnitude: torch.Tensor, fill: 
     `code` (n,) int64 and `magnitude` (n,) float64 are on the CPU; `fill` (3,) uint8 is shown where no input pixel is.
     """
     order = torch.argsort(code, stable=True)
+    code, magnitude = code[order], magnitude[order]
     counts = torch.bincount(code, minlength=NOTHING + 1).tolist()
-    parts = list(x.index_select(0, order.to(x.device)).split(counts))
-    values = list(magnitude[order].to(x.device).split(counts))
-    height, width = x.shape[1:3]
+    moving, mapped = sum(counts[: len(GEOMETRY)]), sum(counts[len(GEOMETRY) : NOTHING - len(MIXTURES)])
+    x = x.index_select(0, order.to(x.device))
 
-    moving, mapping = len(GEOMETRY), len(GEOMETRY) + len(TABLES)
-    maps = [_matrix(make(m, height, width), m) for make, m in zip(GEOMETRY.values(), values, strict=False)]
-    moved = move(torch.cat(parts[:moving]), torch.cat(maps), fill)
-    tables = [
-        make(part, m).to(torch.uint8).expand(len(part), 256, 3)
-        for make, part, m in zip(TABLES.values(), parts[moving:mapping], values[moving:mapping], strict=True)
-        if len(part)
-    ]
-    looked_up = torch.cat(parts[moving:mapping])
-    if tables:
-        looked_up = look_up(looked_up, torch.cat(tables))
-    mixed = [
-        make(part, m)
-        for make, part, m in zip(PIXELS.values(), parts[mapping:NOTHING], values[mapping:NOTHING], strict=True)
-    ]
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order))
-    return torch.cat([moved, looked_up, *mixed, parts[NOTHING]]).index_select(0, back.to(x.device))
+    done = []
+    if moving:
+        matrix = affine(code[:moving], magnitude[:moving], x.shape[1], x.shape[2])
+        done.append(move(x[:moving], matrix.to(x.device), fill))
+    if mapped:
+        rows = slice(moving, moving + mapped)
+        done.append(_through_tables(x[rows], counts[len(GEOMETRY) :], magnitude[rows].to(x.device)))
+    start = moving + mapped
+    for mix, count in zip(MIXTURES.values(), counts[NOTHING - len(MIXTURES) : NOTHING], strict=True):
+        if count:
+            rows = slice(start, start + count)
+            done.append(mix(x[rows], magnitude[rows].to(x.device)))
+            start += count
+
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    return torch.cat([*done, x[start:]]).index_select(0, place.to(x.device))
+
+
+def affine(code: torch.Tensor, magnitude: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """(n, 6) float64: a row (a, b, c, d, e, f) shows at (x, y) the input at (ax + by + c, dx + ey + f)."""
+    shear_x, shear_y, right, down, degrees = (magnitude * (code == kind) for kind in range(len(GEOMETRY)))
+    # a rotation is about the centre; Pillow rounds sine and cosine to 15 digits
+    angle = -torch.deg2rad(degrees)
+    cos, sin = angle.cos().round(decimals=15), angle.sin().round(decimals=15)
+    x, y = width / 2, height / 2
+    c, f = (cos * -x + sin * -y) + x, (-sin * -x + cos * -y) + y
+    return torch.stack([cos, sin + shear_x, c + right, shear_y - sin, cos, f + down], dim=1)
 
 
 def move(x: torch.Tensor, matrix: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
-    """Pillow's nearest-neighbour affine transform, in its 16.16 fixed-point arithmetic. `matrix` is (n, 6) float64."""
-    height, width = x.shape[1:3]
+    """Pillow's nearest-neighbour affine transform, in its 16.16 fixed-point arithmetic."""
     a, b, c, d, e, f = matrix.view(-1, 6, 1, 1).unbind(1)
 
     def fixed(v: torch.Tensor) -> torch.Tensor:
         return torch.floor(v * 65536 + 0.5).int()
 
-    column = torch.arange(width, dtype=torch.int32, device=x.device)
-    row = torch.arange(height, dtype=torch.int32, device=x.device).view(-1, 1)
-    source_column = (fixed(c + a * 0.5 + b * 0.5) + row * fixed(b) + column * fixed(a)) >> 16  # (n, H, W)
-    source_row = (fixed(f + d * 0.5 + e * 0.5) + row * fixed(e) + column * fixed(d)) >> 16
-    return fetch(x, source_row, source_column, fill)
+    row = torch.arange(x.shape[1], dtype=torch.int32, device=x.device).view(-1, 1)
+    column = torch.arange(x.shape[2], dtype=torch.int32, device=x.device)
+    from_column = (fixed(c + a * 0.5 + b * 0.5) + row * fixed(b)) + column * fixed(a)  # (n, H, W)
+    from_row = (fixed(f + d * 0.5 + e * 0.5) + row * fixed(e)) + column * fixed(d)
+    return fetch(x, from_row.bitwise_right_shift_(16), from_column.bitwise_right_shift_(16), fill)
 
 
 def fetch(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
-    """Each output pixel shows the input pixel at its `row` and `column` (broadcast to (n, H, W)), outside it `fill`."""
+    """Each output pixel shows the input pixel at its `row` and `column` (int32, overwritten), outside it `fill`.
+
+    Broadcast together they are (n, H, W). A frame of fill one pixel wide takes all that points outside.
+    """
     n, height, width, channels = x.shape
-    first = torch.arange(n, device=x.device).view(-1, 1, 1) * (height * width)
-    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    index = torch.where(inside, first + row * width + column, n * height * width)  # one past the end is the fill
-    pixels = torch.cat([x.reshape(-1, channels), fill.view(1, channels)])
-    return pixels.index_select(0, index.expand(n, height, width).reshape(-1)).view(x.shape)
+    framed = fill.repeat(width + 2).repeat(n, height + 2, 1)
+    framed[:, 1:-1, channels:-channels] = x.view(n, height, width * channels)
+    first = (
+        torch.arange(n, dtype=torch.int32, device=x.device).view(-1, 1, 1) * ((height + 2) * (width + 2)) + width + 3
+    )
+    start = row.clamp_(-1, height).mul_(width + 2).add_(first)
+    index = column.clamp_(-1, width) + start
+    return framed.view(-1, channels).index_select(0, index.view(-1)).view(x.shape)
 
 
-def look_up(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Level v of channel c in image i becomes table[i, v, c]."""
-    n, height, width, channels = x.shape
-    return table.gather(1, x.view(n, height * width, channels).long()).view(x.shape)
-
-
-def _matrix(entries: list[torch.Tensor | float], like: torch.Tensor) -> torch.Tensor:
-    return torch.stack([v if isinstance(v, torch.Tensor) else torch.full_like(like, v) for v in entries], dim=1)
-
-
-def _rotation(degrees: torch.Tensor, height: int, width: int) -> list[torch.Tensor | float]:
-    """About the centre; sine and cosine are rounded to 15 digits as Pillow does, so that right angles are exact."""
-    angle = -torch.deg2rad(degrees)
-    cos, sin = angle.cos().round(decimals=15), angle.sin().round(decimals=15)
-    x, y = width / 2, height / 2
-    return [cos, sin, (cos * -x + sin * -y) + x, -sin, cos, (-sin * -x + cos * -y) + y]
+def _through_tables(x: torch.Tensor, counts: list[int], magnitude: torch.Tensor) -> torch.Tensor:
+    """The rows of `x` are sorted: counts[0] for the first of TABLES, and so on."""
+    n = len(x)
+    channel = (256 * torch.arange(3, device=x.device)).repeat(x.shape[1] * x.shape[2])
+    index = x.view(n, -1).long().add_(channel)  # level v of channel c is entry 256 c + v
+    tables = torch.empty(n, 3, 256, dtype=torch.uint8, device=x.device)
+    start = 0
+    for make, count in zip(TABLES.values(), counts, strict=False):
+        if count:
+            rows = slice(start, start + count)
+            tables[rows] = make(x[rows], index[rows], magnitude[rows])
+            start += count
+    return tables.view(n, 768).gather(1, index).view(x.shape)
 
 
 def _levels(x: torch.Tensor) -> torch.Tensor:
-    return torch.arange(256, device=x.device).view(1, 256, 1)
-
-
-def _column(values: torch.Tensor) -> torch.Tensor:
-    return values.view(-1, 1, 1)
+    return torch.arange(256, device=x.device).view(1, 1, 256)
 
 
 def _blend(a: torch.Tensor, b: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """From `a` (factor 0) to `b` (factor 1) and beyond, in float32, cut off to whole levels."""
-    start = a.float()
-    return (start + factor.float() * (b.float() - start)).clamp_(0, 255).to(torch.uint8)
+    """From `a` (factor 0) to `b` (factor 1) and beyond, in float32 and cut off to whole levels, as Pillow does."""
+    return (b - a).mul(factor.float()).add_(a).clamp_(0, 255).to(torch.uint8)
 
 
 def _grey(x: torch.Tensor) -> torch.Tensor:
-    """The luma of ITU-R 601 in Pillow's fixed-point arithmetic, (n, H, W)."""
-    r, g, b = x.int().unbind(3)
-    return (r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16
+    """The luma of ITU-R 601, (n, H, W) float32. Pillow's 16-bit fixed point stays below 2^24: float32 has it exactly."""
+    r, g, b = x.float().unbind(3)
+    return r.mul(19595).add_(g, alpha=38470).add_(b, alpha=7471).add_(0x8000).mul_(2**-16).floor_()
 
 
 def _mean_grey(x: torch.Tensor) -> torch.Tensor:
-    return (_grey(x).flatten(1).sum(1).double() / (x.shape[1] * x.shape[2]) + 0.5).floor()
+    return _grey(x).double().mean((1, 2)).add_(0.5).floor_().float()
+
+
+def _color(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return _blend(_grey(x).unsqueeze(3).expand(x.shape).contiguous(), x.float(), factor)
+
+
+def _sharpness(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """Away from Pillow's SMOOTH, which is the 3×3 neighbours with weight 1 and the centre with 5, over 13, rounded.
+
+    Its border stays as it is. A sum over 13 is never close to a half: float32 rounds as Pillow does.
+    """
+    wide = x.float()
+    centre = wide[:, 1:-1, 1:-1]
+    rows = (wide[:, :-2] + wide[:, 1:-1]).add_(wide[:, 2:])
+    total = (rows[:, :, :-2] + rows[:, :, 1:-1]).add_(rows[:, :, 2:]).add_(centre, alpha=4)
+    out = x.clone()
+    out[:, 1:-1, 1:-1] = _blend(total.mul_(1 / 13).add_(0.5).floor_(), centre, factor)
+    return out
 
 
 def _autocontrast(x: torch.Tensor) -> torch.Tensor:
     """The darkest level of a channel becomes 0, the brightest 255; a channel of one level stays."""
-    pixels = x.flatten(1, 2)
-    low, high = pixels.amin(1, keepdim=True).double(), pixels.amax(1, keepdim=True).double()  # (n, 1, 3)
+    n, height, width, channels = x.shape
+    lines = x.view(n, height, width * channels)  # over the lines first: that inner loop is long
+    low = lines.amin(1).view(n, width, channels).amin(1).double().unsqueeze(2)  # (n, 3, 1)
+    high = lines.amax(1).view(n, width, channels).amax(1).double().unsqueeze(2)
     scale = torch.full_like(low, 255) / (high - low)  # a plain 255 / tensor multiplies by a rounded reciprocal
-    stretched = (_levels(x) * scale + -low * scale).clamp(0, 255)
-    return torch.where(high > low, stretched, _levels(x).double())
+    stretched = (_levels(x) * scale).add_(-low * scale).clamp_(0, 255)
+    return torch.where(high > low, stretched, _levels(x))
 
 
-def _equalize(x: torch.Tensor) -> torch.Tensor:
-    """The cumulated histogram of each channel, in whole steps; a channel whose step would be 0 stays."""
-    n = len(x)
-    level = x.view(n, -1, 3).long()
-    histogram = torch.zeros(n, 256, 3, dtype=torch.int64, device=x.device)
-    histogram.scatter_add_(1, level, torch.ones((), dtype=torch.int64, device=x.device).expand(level.shape))
-    brightest = histogram.gather(1, level.amax(1, keepdim=True))
-    step = (histogram.sum(1, keepdim=True) - brightest) // 255
-    before = histogram.cumsum(1) - histogram
-    mapped = ((step // 2 + before) // step.clamp(min=1)).clamp(max=255)
-    return torch.where(step > 0, mapped, _levels(x))
+def _equalize(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """The cumulated histogram of each channel, in whole steps; a channel whose step would be 0 stays.
 
-
-def _smooth(x: torch.Tensor) -> torch.Tensor:
-    """Pillow's SMOOTH: the 3×3 neighbours with weight 1, the centre with 5, over 13, rounded; the border stays."""
-    wide = x.to(torch.int16)
-    rows = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
-    total = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] + 4 * wide[:, 1:-1, 1:-1]
-    smooth = x.clone()
-    smooth[:, 1:-1, 1:-1] = torch.floor(total.float() / 13 + 0.5).to(torch.uint8)
-    return smooth
+    Whole numbers below 2^31 divide in float64 with the right floor.
+    """
+    n, pixels = len(x), x.shape[1] * x.shape[2]
+    one = torch.ones((), dtype=torch.int32, device=x.device)
+    histogram = torch.zeros(n, 768, dtype=torch.int32, device=x.device).scatter_add_(1, index, one.expand(index.shape))
+    histogram = histogram.view(n, 3, 256)
+    before = histogram.cumsum(2, dtype=torch.float64).sub_(histogram)
+    below_brightest = (before * (before < pixels)).amax(
+        2, keepdim=True
+    )  # `before` reaches `pixels` above the brightest
+    step = (below_brightest / 255).floor_()
+    level = (before + (step / 2).floor_()).div_(step.clamp(min=1)).floor_().clamp_(max=255)
+    return torch.where(step > 0, level, _levels(x))

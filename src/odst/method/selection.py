@@ -100,9 +100,9 @@ def select(
     K = len(tau)
     tie_key = key(seed, "ties", t)
     kept = [_Candidates(k) for _ in range(K)]
-    for ids, c, odds in p.top():
+    for ids, c, odds in p.top(tau):
         fits = odds > tau[c]
-        if len(excluded):
+        if len(excluded) and len(ids):
             fits &= ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
         ids, c, odds = ids[fits], c[fits], odds[fits]
         ties = mix(ids, tie_key)

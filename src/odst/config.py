@@ -140,7 +140,8 @@ def read_config(name: str, changes: dict[str, Any]) -> Config:
         raise UserError(f"{name}: not valid TOML: {error}") from None
     for key, value in changes.items():
         _put(values, key, value)
-    return parse_config(values, str(name))
+    config = parse_config(values, str(name))
+    return config.model_copy(update={"data": config.data.located(path.resolve().parent)})
 
 
 def parse_config(values: dict[str, Any], name: str) -> Config:

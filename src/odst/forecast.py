@@ -1,6 +1,7 @@
 """What a run would do, before it does it: sizes, k per round, disk, and an estimate of time."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 
 from odst.config import Config
 from odst.data.images import is_image
+from odst.method.batches import mean_level
 from odst.method.labelling import BATCH, as_input, weights
 from odst.method.schedule import Schedule
-from odst.method.training import eq3, mean_level
+from odst.method.training import eq3
 from odst.run import Prepared, prepare
 from odst.vision.augmentation import augmenter
 
@@ -19,7 +21,7 @@ TRIAL = 2.0  # seconds of measuring for each of training and labelling
 
 def forecast(config: Config, out: Path) -> str:
     """A page of text; nothing is written. Times come from a few real steps on this machine."""
-    prepared = prepare(config, out)
+    prepared = prepare(config, None)
     data, recipe, schedules = prepared.data, config.recipe(), config.schedules()
     n, K, m = len(data.labelled), data.K, 0 if data.pool is None else len(data.pool)
     train_rate, label_rate = rates(prepared, schedules[0])
@@ -77,7 +79,7 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
     return training, _rate(label, BATCH)
 
 
-def _rate(work, images: int) -> float:  # type: ignore[no-untyped-def]
+def _rate(work: Callable[[], None], images: int) -> float:
     work()  # the first one warms up
     begin, count = time.perf_counter(), 0
     while count < 2 or time.perf_counter() - begin < TRIAL:

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,11 @@ class Prepared:
     given: Selection | None
 
 
-def prepare(config: Config, workspace: Path) -> Prepared:
+def prepare(config: Config, workspace: Path | None) -> Prepared:
     """Load and check everything a run needs, before anything is written."""
     recipe = config.recipe()
     data = load_data(config.data, seed=config.run.seed, workspace=workspace)
-    if recipe.closed_world:
+    if recipe.closed_world and not config.data.closed_pool:
         data = closed_world(data)
     given = None
     if recipe.given_selection and config.data.selection is not None:
@@ -217,8 +217,6 @@ def describe(prepared: Prepared) -> dict[str, Any]:
 
 def closed_world(data: Data) -> Data:
     """The pool without its unrelated images: possible only where the truth is known."""
-    from dataclasses import replace
-
     if data.pool is None or data.pool.truth is None:
         raise UserError(
             "st-cw: it needs a pool of task images only, and this pool's truth is unknown. Set data.closed_pool = true if it is one."
@@ -227,12 +225,12 @@ def closed_world(data: Data) -> Data:
     return replace(data, pool=replace(data.pool, excluded=np.union1d(data.pool.excluded, unrelated)))
 
 
-def statistics(data: Data) -> tuple[np.ndarray, np.ndarray]:
+def statistics(data: Data) -> tuple[list[float], list[float]]:
     """Mean and spread of the labelled images' channels in [0, 1], or of each feature: what the network normalises with."""
     x = data.labelled.x[np.linspace(0, len(data.labelled) - 1, min(len(data.labelled), 10_000)).astype(np.int64)]
     x = x.reshape(-1, x.shape[-1]).astype(np.float64) / (255 if is_image(data.labelled.x) else 1)
     std = x.std(axis=0)
-    return x.mean(axis=0), np.where(std > 0, std, 1.0)
+    return x.mean(axis=0).tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 def pick_device(name: str) -> str:

@@ -53,8 +53,8 @@ class RunDir:
         """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
         if fresh and self.path.exists():
             self._move_aside()
-        if not self.path.exists() or not any(self.path.iterdir()):
-            return False
+        if not self.path.exists() or all(file.name == "pool" for file in self.path.iterdir()):
+            return False  # a pool that was being packed when the run was stopped is no run yet
         if not (self.path / "run.json").exists():
             raise UserError(
                 f"{self.path}: this folder is not empty and holds no run. Choose another --out, or --fresh to move it aside."

@@ -76,6 +76,7 @@ def self_train(
         # A) the teacher was calibrated on val_in when it was made: every round has its own temperature and thresholds
         teacher, temperature, tau = last.model, last.temperature, last.thresholds.tau
         k = recipe.per_class(t, len(T), K)
+        assert U is not None  # check_data has seen to it
         if given is None:
             # B) pseudo-label all of U
             file = scratch / f"pool-logits-{t}.npy" if scratch else None

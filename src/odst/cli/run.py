@@ -43,6 +43,7 @@ def run(
     from odst.config import parse_change, read_config
     from odst.run import execute
     from odst.rundir import RunDir
+    from odst.torchrun import team
 
     changes = dict(parse_change(text) for text in change or [])
     given = {"method.name": method, "run.seed": seed, "run.device": device, "run.stop_on_harm": stop_on_harm or None}
@@ -54,11 +55,14 @@ def run(
             if Path(config).is_dir()
             else Path("runs") / f"{stem}-{settings.method.name}-{settings.run.seed}"
         )
-    with bars(quiet, verbose) as console:
-        if dry_run:
-            from odst.forecast import forecast
+    if dry_run:
+        from odst.forecast import forecast
 
+        with bars(quiet, verbose) as console:
             console.print(forecast(settings, out), soft_wrap=True, highlight=False)
+        return
+    with team(settings, out) as leading, bars(quiet, verbose) as console:
+        if not leading:
             return
         best = execute(settings, out, fresh=fresh)
         console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", RunDir(out).metrics(), best))

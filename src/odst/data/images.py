@@ -104,9 +104,9 @@ def fingerprint(x: Images, y: np.ndarray | None = None, block: int = 65536) -> s
     """A hash of a whole set, streamed."""
     state = hashlib.blake2b(f"{x.dtype.str}{x.shape}".encode(), digest_size=16)
     for start in range(0, len(x), block):
-        state.update(np.ascontiguousarray(x[start : start + block]))
+        state.update(np.ascontiguousarray(x[start : start + block]).data)
     if y is not None:
-        state.update(np.ascontiguousarray(y, dtype=np.int64))
+        state.update(np.ascontiguousarray(y, dtype=np.int64).data)
     return state.hexdigest()
 
 

@@ -38,9 +38,9 @@ def resolve(precision: Precision, device: str) -> torch.dtype:
 
 
 @cache
-def try_out(device: str, precision: str) -> str | None:
+def try_out(device: str, precision: str, trial: str = TRIAL) -> str | None:
     """What goes wrong in a small training step of this format, in a child process; None where it works."""
-    child = subprocess.run([sys.executable, "-c", TRIAL, device, precision], capture_output=True, text=True)
+    child = subprocess.run([sys.executable, "-c", trial, device, precision], capture_output=True, text=True)
     if child.returncode == 0:
         return None
     if child.returncode < 0:

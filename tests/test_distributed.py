@@ -1,0 +1,65 @@
+"""Two processes on one machine do what one does with the joint batch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+    return subprocess.run(map(str, command), cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_loss_and_the_weights_of_one_with_the_joint_batch(tmp_path: Path) -> None:
+    for processes in (1, 2):
+        done = run(*TORCHRUN, processes, HERE / "two_processes.py", tmp_path / f"{processes}.safetensors", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    one, two = (load_file(tmp_path / f"{processes}.safetensors") for processes in (1, 2))
+    torch.testing.assert_close(two["loss"], one["loss"], rtol=1e-6, atol=0)
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_run_command_works_under_torchrun_and_only_process_0_writes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def plain(K): return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(147, 32), nn.ReLU(), nn.Linear(32, K))\n"
+    )
+    steps = "training.phases=[{steps = 20, lr = 0.05, augment = ['crop:2']}]"
+    options = [
+        "run",
+        "digits",
+        "--set",
+        "model.name=mine:plain",
+        "--set",
+        steps,
+        "--set",
+        "method.ratio=[2]",
+        "--quiet",
+    ]
+    entry = ["-c", "from odst.cli import main; main()"]
+    alone = run(sys.executable, *entry, *options, "--out", "one", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    (tmp_path / "odst_main.py").write_text("from odst.cli import main\nmain()\n")
+    both = run(*TORCHRUN, 2, "odst_main.py", *options, "--out", "two", cwd=tmp_path)
+    assert both.returncode == 0, both.stderr
+    assert both.stdout.count("Use round") == 1
+    one, two = (
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    )
+    assert len(one) == len(two)
+    for a, b in zip(one, two, strict=True):
+        assert b["val_error"] == pytest.approx(a["val_error"], abs=0.01)
+        assert b["nll"] == pytest.approx(a["nll"], rel=1e-2)

@@ -5,11 +5,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
@@ -18,11 +19,20 @@ FLAGS = (
 )  # fmt: skip
 
 
+# the pipe's ends must be numbers 3 and 4; they pass through two free numbers, since one may be the other's place
+LAUNCH = """
+import os, sys
+reads, writes = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))
+os.dup2(reads, 3), os.dup2(writes, 4), os.set_inheritable(3, True), os.set_inheritable(4, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
 class Page:
     """One tab. `faults` are console errors and uncaught exceptions, `requests` every address it asked for."""
 
-    def __init__(self, to: int, back: int):
-        self.to, self.back = os.fdopen(to, "wb", buffering=0), os.fdopen(back, "rb", buffering=0)
+    def __init__(self, to: IO[bytes], back: IO[bytes]):
+        self.to, self.back = to, back
         self.rest, self.number, self.session = b"", 0, None
         self.faults: list[str] = []
         self.requests: list[str] = []
@@ -106,20 +116,17 @@ def chromium(profile: Path) -> Iterator[Page]:
     """A browser with an empty profile, ended at the end."""
     assert CHROMIUM is not None
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
-    command = " ".join(f"'{word}'" for word in (CHROMIUM, *FLAGS, f"--user-data-dir={profile}"))
     process = subprocess.Popen(
-        ["sh", "-c", f"exec {command} 3<&{theirs_in} 4>&{theirs_out}"],
+        [sys.executable, "-c", LAUNCH, str(theirs_in), str(theirs_out), CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
         pass_fds=(theirs_in, theirs_out),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     os.close(theirs_in)
     os.close(theirs_out)
-    page = Page(ours_out, ours_in)
-    try:
-        yield page
-    finally:
-        page.to.close()
-        page.back.close()
-        process.terminate()
-        process.wait(timeout=20)
+    with os.fdopen(ours_out, "wb", buffering=0) as to, os.fdopen(ours_in, "rb", buffering=0) as back:
+        try:
+            yield Page(to, back)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)

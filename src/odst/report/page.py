@@ -1,13 +1,16 @@
 """`odst report`: one run on one page that opens offline."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
-from odst.data.images import is_image
+from odst.data.images import Data, is_image
 from odst.files import write_text
 from odst.progress import stage
+from odst.recipe import Recipe
 from odst.report import panels, words
 from odst.report.findings import Findings, gather, timings
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
@@ -39,34 +42,45 @@ def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths
     run.info()
     config = run.config()
     with stage("report"):
-        prepared = prepare(config, run.path)
-        found = gather(run, prepared.data, config.recipe())
-        hide = Hidden(run.path) if relative_paths else str
-        galleries, album = _galleries(found, images)
-        pools = {one.student.t - 1: one.scan.histogram for one in galleries if one.scan is not None}
-        students = [one.student.t for one in galleries]
-        context = {
-            "found": found,
-            "title": run.path.resolve().name if relative_paths else "/".join(run.path.resolve().parts[-2:]),
-            "place": hide(str(run.path.resolve())),
-            "headline": words.headline(found),
-            "summary": words.summary(found),
-            "columns": COLUMNS_SHOWN,
-            "curves": panels.curves(found),
-            "bars": panels.bars(found),
-            "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],
-            "reliability": panels.reliability(found),
-            "thresholds": [panels.thresholds(found, one) for one in found.rounds],
-            "config": hide((run.path / "config.toml").read_text(encoding="utf-8")),
-            "timings": timings(run),
-            "album": album,
-            "script": "report.js",
-            "data": _data(found, galleries, album, hide),
-            "default_histogram": found.best.t if found.best.t in pools else max(pools, default=found.best.t),
-            "default_round": found.best.t if found.best.t in students else max(students, default=0),
-        }
-        write_text(page, environment().get_template("report.html").render(context))
+        data = prepare(config, run.path).data
+        write_text(page, render_report(run, data, config.recipe(), images=images, relative_paths=relative_paths))
     return page
+
+
+def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, relative_paths: bool) -> str:
+    """The page as text, for a run over these sets."""
+    found = gather(run, data, recipe)
+    hide = Hidden(run.path) if relative_paths else None
+    galleries, album = _galleries(found, images)
+    pools = {one.student.t - 1: one.scan.histogram for one in galleries if one.scan is not None}
+    students = [one.student.t for one in galleries]
+    place = run.path.resolve()
+    context = {
+        "found": found,
+        "title": place.name if relative_paths else "/".join(place.parts[-2:]),
+        "place": place.name if relative_paths else str(place),
+        "headline": words.headline(found),
+        "summary": words.summary(found),
+        "columns": COLUMNS_SHOWN,
+        "curves": panels.curves(found),
+        "bars": panels.bars(found),
+        "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],
+        "reliability": panels.reliability(found),
+        "thresholds": [panels.thresholds(found, one) for one in found.rounds],
+        "config": _config(run, hide),
+        "timings": timings(run),
+        "album": album,
+        "script": "report.js",
+        "data": _data(found, galleries, album, hide),
+        "default_histogram": found.best.t if found.best.t in pools else max(pools, default=found.best.t),
+        "default_round": found.best.t if found.best.t in students else max(students, default=0),
+    }
+    return environment().get_template("report.html").render(context)
+
+
+def _config(run: RunDir, hide: Hidden | None) -> str:
+    text = (run.path / "config.toml").read_text(encoding="utf-8")
+    return tomli_w.dumps(hide.within(tomllib.loads(text))) if hide else text
 
 
 def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Album | None]:
@@ -85,13 +99,13 @@ def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Alb
     return chosen, album
 
 
-def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None, hide: Any) -> dict[str, Any]:
+def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None, hide: Hidden | None) -> dict[str, Any]:
     """What the page's script works on: per student round the stops of the slider, and per class counts and pictures."""
     pool, classes = found.data.pool, found.data.classes
     sources: dict[int, str] = {}
     if pool is not None and album is not None:
         ids = [j for one in galleries for gallery in one.classes if gallery.sheet is not None for j in gallery.tiles]
-        sources = {j: hide(text) for j, text in sources_of(pool, ids).items()}
+        sources = {j: hide(text) if hide else text for j, text in sources_of(pool, ids).items()}
     rounds = {}
     for one in galleries:
         assert one.student.selection is not None and pool is not None

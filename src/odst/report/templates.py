@@ -1,8 +1,8 @@
 """The pages' templates, and texts that do not say where they were made."""
 
-import re
 from importlib.resources import files
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -26,17 +26,28 @@ def environment() -> Environment:
 
 
 class Hidden:
-    """Texts without the places in them: a path or file URI becomes what it is called below the run's folder, or its last two
-    names."""
+    """Names without their place: an absolute path or file URI becomes its path below the run's folder, or its last two names."""
 
     def __init__(self, run: Path):
         self.root = run.resolve().parent
 
     def __call__(self, text: str) -> str:
-        return re.sub(r"(?:file://)?(?:/|[A-Za-z]:[\\/])[^\s\"'<>#?]*", lambda found: self._short(found[0]), text)
+        if text.startswith("file:"):
+            parts = urlsplit(text)
+            mark = f"#{parts.fragment}" if parts.fragment else ""
+            return self._short(PurePosixPath(unquote(parts.path))) + mark
+        path = PureWindowsPath(text) if PureWindowsPath(text).drive else PurePosixPath(text)
+        return self._short(path) if path.is_absolute() else text
 
-    def _short(self, place: str) -> str:
-        path = PurePosixPath(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+    def _short(self, path: PurePath) -> str:
         if path.is_relative_to(self.root):
-            return str(path.relative_to(self.root))
-        return "…/" + "/".join(path.parts[-2:]) if len(path.parts) > 2 else str(path)
+            return path.relative_to(self.root).as_posix()
+        return "…/" + "/".join(path.parts[-2:]) if len(path.parts) > 2 else path.name
+
+    def within(self, value: Any) -> Any:
+        """The same for every text in a tree of values."""
+        if isinstance(value, dict):
+            return {key: self.within(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.within(one) for one in value]
+        return self(value) if isinstance(value, str) else value

@@ -1,0 +1,238 @@
+"""A run's classifier at work: in Python, over sources, as ONNX, and on other test sets."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from commands import fails, odst
+from odst.data.images import Data
+from odst.evaluation.metrics import auroc, confidence_log_odds, error
+from odst.exporting import example, export_onnx, export_tensorboard
+from odst.method.calibration import probabilities
+from odst.rundir import RunDir
+from odst.seeds import stream
+from odst.serving import UNKNOWN, load
+from runs import NAMES, bar_world, bars, config, make_run
+
+CLASSES = ("across", "down", "diagonal")
+
+
+@pytest.fixture(scope="module")
+def world() -> Data:
+    return bar_world(classes=CLASSES)
+
+
+@pytest.fixture(scope="module")
+def run(world: Data, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return make_run(tmp_path_factory.mktemp("runs") / "bars", world, config())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Task images, unrelated ones, a broken file, and one of another size."""
+    place = tmp_path_factory.mktemp("pictures")
+    rng = stream(1, "pictures")
+    for c, name in enumerate(CLASSES):
+        for i, x in enumerate(bars(rng, np.full(12, c))):
+            Image.fromarray(x).save(place / f"{name}-{i}.png")
+    for i, x in enumerate(bars(rng, np.full(30, -1))):
+        Image.fromarray(x).save(place / f"other-{i}.png")
+    (place / "broken.png").write_bytes((place / "down-0.png").read_bytes()[:60])
+    Image.new("L", (40, 24), 90).save(place / "large & grey.png")
+    return place
+
+
+def test_loading_a_run_gives_its_calibrated_probabilities(run: RunDir, world: Data) -> None:
+    classifier = load(run.path, device="cpu")
+    note = run.note(classifier.round)
+    logits = classifier.logits(world.test.x)
+    np.testing.assert_array_equal(classifier.predict_proba(world.test.x), probabilities(logits, note["temperature"]))
+    assert error(logits, world.test.y) == note["metrics"]["error"]
+
+
+def test_a_prediction_is_known_only_strictly_above_its_threshold(run: RunDir, world: Data) -> None:
+    classifier = load(run.path, device="cpu")
+    x = np.concatenate([world.test.x, world.out_tests["blobs"]])
+    odds = confidence_log_odds(classifier.logits(x), classifier.temperature)
+    best = classifier.predict_proba(x).argmax(axis=1)
+    for label, c, o in zip(classifier.predict(x), best, odds, strict=True):
+        assert label == (CLASSES[c] if o > classifier.tau[c] else UNKNOWN)
+    assert set(classifier.thresholds) == set(CLASSES)
+    p = 1 / (1 + np.exp(-classifier.tau))
+    np.testing.assert_allclose(list(classifier.thresholds.values()), p)
+
+
+def test_a_prediction_at_its_own_threshold_is_unknown(run: RunDir, world: Data) -> None:
+    from dataclasses import replace
+
+    classifier = load(run.path, device="cpu")
+    x = world.test.x[:1]
+    odds = confidence_log_odds(classifier.logits(x), classifier.temperature)
+    at = replace(classifier, tau=np.full(3, odds[0]))
+    below = replace(classifier, tau=np.full(3, np.nextafter(odds[0], -np.inf)))
+    closed = replace(classifier, tau=np.full(3, np.inf))
+    assert at.predict(x) == closed.predict(x) == [UNKNOWN]
+    assert below.predict(x) != [UNKNOWN]
+    assert closed.thresholds["down"] == 1.0
+
+
+def test_any_round_can_be_loaded_and_an_absent_one_is_named(run: RunDir) -> None:
+    assert load(run.path, round=0, device="cpu").round == 0
+    assert "no round 9" in fails("predict", run.path, run.path, "--round", 9)
+
+
+def test_rows_of_another_shape_are_refused(run: RunDir) -> None:
+    with pytest.raises(ValueError, match=r"takes \(12, 12, 3\)"):
+        load(run.path, device="cpu").predict(np.zeros((2, 8, 8, 3), np.uint8))
+
+
+def test_every_file_gets_one_row(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    result = odst("predict", run.path, folder, "--csv", table, "--device", "cpu")
+    assert result.code == 0, result.err
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = {Path(row["source"]).name: row for row in csv.DictReader(file)}
+    assert len(rows) == len(list(folder.iterdir()))
+    unrelated = [row["class"] for name, row in rows.items() if name.startswith("other")]
+    assert unrelated.count(UNKNOWN) > 0.8 * len(unrelated)
+    task = [(name.split("-")[0], row["class"]) for name, row in rows.items() if name.split("-")[0] in CLASSES]
+    assert sum(name == label for name, label in task) > 0.5 * len(task)
+    assert sum(label not in (name, UNKNOWN) for name, label in task) <= 2
+    broken = rows["broken.png"]
+    assert broken["class"] == broken["confidence"] == "" and broken["reason"]
+    assert 0 < float(rows["large%20%26%20grey.png"]["confidence"]) <= 1
+    assert "1 not readable" in result.err
+
+
+def test_parquet_and_csv_say_the_same(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    result = odst(
+        "predict", run.path, folder, "--parquet", tmp_path / "a.parquet", "--csv", tmp_path / "a.csv", "--device", "cpu"
+    )
+    assert result.code == 0 and result.out == ""
+    table = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert [row["source"] for row in table] == [row["source"] for row in lines]
+    assert [row["class"] for row in table] == [row["class"] for row in lines]
+    for row, line in zip(table, lines, strict=True):
+        assert line["confidence"] == ("" if row["confidence"] is None else f"{row['confidence']:.6f}")
+
+
+def test_single_pictures_are_sources_too(run: RunDir, folder: Path) -> None:
+    result = odst("predict", run.path, folder / "down-0.png", folder / "broken.png", "--device", "cpu")
+    assert result.code == 0
+    header, first, second = result.out.splitlines()
+    assert header == "source,class,confidence,nearest,reason"
+    assert "down-0.png" in first and "broken.png" in second
+
+
+def test_features_and_images_are_not_mixed_up(run: RunDir, tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.zeros((3, 5), np.float32))
+    assert "takes images" in fails("predict", run.path, tmp_path / "f.npy")
+
+
+def test_evaluating_on_a_labelled_folder_counts_its_errors(run: RunDir, tmp_path: Path) -> None:
+    rng = stream(2, "pictures")
+    kinds = np.arange(60) % 3
+    x = bars(rng, kinds)
+    for i, (k, picture) in enumerate(zip(kinds, x, strict=True)):
+        (tmp_path / "test" / CLASSES[k]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / "test" / CLASSES[k] / f"{i:02}.png")
+    others = bars(rng, np.full(40, -1))
+    np.save(tmp_path / "others.npy", others)
+    result = odst(
+        "evaluate", run.path, "--on", tmp_path / "test", "--out", f"blobs={tmp_path / 'others.npy'}",
+        "--json", tmp_path / "e.json", "--device", "cpu",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "e.json").read_text())
+    classifier = load(run.path, device="cpu")
+    logits = classifier.logits(x)
+    assert found["error"] == pytest.approx(error(logits, kinds))
+    low, high = found["error_interval"]
+    assert low <= found["error"] <= high
+    T = classifier.temperature
+    expected = auroc(confidence_log_odds(logits, T), confidence_log_odds(classifier.logits(others), T))
+    assert found["out"]["blobs"]["auroc"] == found["od_auroc"] == pytest.approx(expected)
+    assert {"fpr_at_95_tpr", "fpr_at_95_tpr_out_positive"} <= found["out"]["blobs"].keys()
+    assert "FPR95 % (in positive)" in result.out
+
+
+def test_bad_sources_of_an_evaluation_are_one_line(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    assert "no label for" in fails("evaluate", run.path, "--on", folder)
+    (tmp_path / "birds").mkdir()
+    Image.new("RGB", (12, 12)).save(tmp_path / "birds" / "a.png")
+    line = fails("evaluate", run.path, "--on", tmp_path)
+    assert "'birds' is no class of this run" in line and "across, down, diagonal" in line
+    (tmp_path / "ok" / "down").mkdir(parents=True)
+    Image.new("RGB", (12, 12)).save(tmp_path / "ok" / "down" / "a.png")
+    assert "NAME=SOURCE" in fails("evaluate", run.path, "--on", tmp_path / "ok", "--out", "flowers")
+
+
+def test_a_run_that_is_none_or_too_old_is_one_line(run: RunDir, tmp_path: Path) -> None:
+    for command in ("report", "predict", "evaluate", "compare", "export"):
+        more = [tmp_path] if command == "predict" else ["--onnx", tmp_path / "m.onnx"] if command == "export" else []
+        assert "no run directory" in fails(command, tmp_path / "nothing", *more)
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "run.json").write_text(json.dumps({"format": 0}))
+    for command in ("report", "evaluate", "compare"):
+        assert "format 0" in fails(command, old)
+
+
+def test_onnx_and_torch_agree_and_the_file_knows_its_classes(run: RunDir, world: Data, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra odst[onnx] is not installed")
+    classifier = load(run.path, device="cpu")
+    assert export_onnx(classifier, tmp_path / "m.onnx") <= 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    x = np.concatenate([world.test.x[:7], world.pool.x[:30]])
+    found = session.run(None, {"images": x})[0]
+    np.testing.assert_allclose(found, classifier.predict_proba(x), atol=1e-4)
+    np.testing.assert_allclose(session.run(None, {"images": x[:1]})[0], found[:1], atol=1e-6)
+    notes = session.get_modelmeta().custom_metadata_map
+    assert json.loads(notes["classes"]) == list(CLASSES)
+    assert json.loads(notes["thresholds"]) == list(classifier.thresholds.values())
+
+
+@pytest.mark.slow
+def test_a_feature_classifier_exports_too(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra odst[onnx] is not installed")
+    from blobs import blob_world
+
+    run = make_run(tmp_path / "features", blob_world(pool=200), config(model={"name": "mlp"}), rounds=1)
+    classifier = load(run.path, device="cpu")
+    assert export_onnx(classifier, tmp_path / "m.onnx") <= 1e-4
+    assert example(classifier).dtype == np.float32
+
+
+def test_tensorboard_events_repeat_metrics_jsonl(run: RunDir, tmp_path: Path) -> None:
+    loader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_file_loader", reason="the extra odst[tensorboard] is not installed"
+    )
+    count = export_tensorboard(run, tmp_path)
+    file = next(tmp_path.glob("events*"))
+    found = [
+        (value.tag, event.step, value.tensor.float_val[0])
+        for event in loader.EventFileLoader(str(file)).Load()
+        for value in event.summary.value
+    ]
+    assert len(found) == count
+    for line in run.metrics():
+        assert ("error", line["round"], pytest.approx(line["error"], rel=1e-6)) in found
+        assert any(tag == "od_auroc_by_set/blobs" and step == line["round"] for tag, step, _ in found)
+
+
+def test_an_export_without_a_target_says_what_to_give(run: RunDir) -> None:
+    assert "--onnx FILE" in fails("export", run.path)
+
+
+def test_awkward_class_names_come_out_as_they_are(tmp_path: Path) -> None:
+    world = bar_world()
+    run = make_run(tmp_path / "awkward", world, config(), rounds=1)
+    classifier = load(run.path, device="cpu")
+    assert set(classifier.predict(world.test.x)) <= {*NAMES, UNKNOWN}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from commands import artefacts, fails, odst
+from processes import artefacts, fails, odst
 
 STEPS = "training.phases=[{steps=6, lr=0.1}]"
 QUICK = ("--set", STEPS, "--set", "method.ratio=[5]", "--set", "method.alpha=0.6")

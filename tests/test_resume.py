@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import artefacts, command, environment, odst
+from processes import artefacts, command, environment, odst
 
 STEPS = 'training.phases=[{steps=12, lr=0.1, augment=["crop:2"]}]'
 QUICK = (

@@ -1,37 +1,38 @@
-"""A command as the shell calls it, in this process: exit code, standard output, standard error."""
+"""The real command in a subprocess, and the hashes of what it leaves behind."""
 
-import contextlib
-import io
+import hashlib
+import os
+import subprocess
 import sys
-from typing import NamedTuple
+from pathlib import Path
 
-from odst.cli import main
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
+CHANGING = {"log.txt", "timings.jsonl"}  # what may differ between two equal runs
 
 
-def odst(*words: object) -> Result:
-    out, err, argv = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["odst", *map(str, words)]
-    code = 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(bool(end.code))
-    finally:
-        sys.argv = argv
-    return Result(code, out.getvalue(), err.getvalue())
+def odst(*arguments: str | Path, check: int | None = 0, **options) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environment(), **options)
+    if check is not None:
+        assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
-def fails(*words: object) -> str:
-    """The one line that a command leaves when it exits with 2; stages that were finished before may stand above it."""
-    result = odst(*words)
-    assert result.code == 2, result
-    said = [line for line in result.err.splitlines() if line.startswith("odst: ")]
-    assert len(said) == 1 and result.err.splitlines()[-1] == said[0], result.err
-    return said[0]
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", "from odst.cli import main; main()", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+
+def artefacts(run: Path) -> dict[str, str]:
+    files = (file for file in sorted(run.rglob("*")) if file.is_file() and file.name not in CHANGING)
+    return {str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def fails(*arguments: str | Path, says: str) -> None:
+    """Exit code 2 and one line on stderr that holds `says`."""
+    done = odst(*arguments, check=2)
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("odst: ")
+    assert says in lines[0], lines[0]

@@ -116,7 +116,6 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (  # heading, key of metrics.jsonl,
     ("ECE", "ece", True),
     ("OD-AUROC", "od_auroc", True),
     ("selected", "selected", False),
-    ("repeats", "repeats", False),
     ("related", "related", True),
     ("correct", "correct", True),
 )

@@ -28,5 +28,8 @@ def test_long_captions_stay_inside_their_column() -> None:
 
 def test_pictures_of_any_size_and_no_pictures_make_a_sheet() -> None:
     images = [np.zeros((300, 100, 3), np.uint8), np.zeros((8, 8, 3), np.uint8)]
-    assert contact_sheet(images, ["tall\n300×100", "small\n8×8"], title="A title wider than both pictures, by far").width > 2 * 96
+    assert (
+        contact_sheet(images, ["tall\n300×100", "small\n8×8"], title="A title wider than both pictures, by far").width
+        > 2 * 96
+    )
     assert isinstance(contact_sheet([], title="nothing"), Image.Image)

@@ -27,6 +27,7 @@ from odst.files import sha256, whole, write_json
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
+TOGETHER = 8  # groups of HELD rows that make one of the final index: what a look-up has to decode
 WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
 
 
@@ -235,7 +236,7 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
 
 
 def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
-    """One file of the same row groups, with the ids in front."""
+    """One file of all parts, the index with the ids in front."""
     schema = pa.schema(list((INDEX if numbered else REJECTED).items()))
     if numbered:
         schema = schema.insert(0, pa.field("id", pa.int64()))
@@ -243,8 +244,9 @@ def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
     with whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for part in parts:
             with pq.ParquetFile(part) as file:
-                for group in range(file.metadata.num_row_groups):
-                    table = file.read_row_group(group)
+                groups = range(file.metadata.num_row_groups)
+                for start in groups[::TOGETHER]:
+                    table = file.read_row_groups(groups[start : start + TOGETHER]).combine_chunks()
                     if numbered:
                         ids = pa.array(np.arange(first, first + len(table)))
                         table = table.add_column(0, schema.field(0), ids)

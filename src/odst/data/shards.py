@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from odst.data.workers import Batch, Decoder
 from odst.files import whole
 
-ROW_GROUP = 8192  # of the index: what one look-up decodes, and what building holds in memory
+HELD = 1024  # rows of the index that are in memory while a shard is written
 
 INDEX = {"source": pa.string(), "hash": pa.string(), "width": pa.int32(), "height": pa.int32(), "label": pa.string()}
 REJECTED = {"source": pa.string(), "reason": pa.string(), "detail": pa.string()}
@@ -87,7 +87,7 @@ class _Table:
 
     def add(self, *row: Any) -> None:
         self.rows.append(row)
-        if len(self.rows) == ROW_GROUP:
+        if len(self.rows) == HELD:
             self._flush()
 
     def _flush(self) -> None:

@@ -22,6 +22,7 @@ from odst.errors import UserError
 
 PATHS = ("path", "file", "file_name", "filename", "image", "uri", "source")
 PICTURES = ("image", "img", "picture")
+PART_BYTES = 4 << 20  # of encoded pictures that are sent to a decoding process at a time
 LABELS = ("label", "class", "fine_label", "category", "target")
 
 
@@ -86,12 +87,20 @@ class PictureTable:
                     wanted = np.zeros(file.metadata.row_group(group).num_rows, bool)
                     wanted[rows[skipped:]] = True
                     low = 0
-                    for batch in file.iter_batches(most, row_groups=[group], columns=columns):
+                    few = self._few(file, group, most)
+                    for batch in file.iter_batches(few, row_groups=[group], columns=columns):
                         inside = np.flatnonzero(wanted[low : low + len(batch)])
                         if len(inside):
                             yield self._part(batch.take(pa.array(inside)), first + low + inside)
                         low += len(batch)
                 first += file.metadata.row_group(group).num_rows
+
+    def _few(self, file: pq.ParquetFile, group: int, most: int) -> int:
+        """Rows that are PART_BYTES on average: photographs of several megabytes come one or two at a time."""
+        found = file.metadata.row_group(group)
+        columns = [found.column(i) for i in range(found.num_columns)]
+        heavy = sum(c.total_uncompressed_size for c in columns if c.path_in_schema.partition(".")[0] == self.pictures)
+        return max(1, min(most, PART_BYTES * found.num_rows // max(heavy, 1)))
 
     def _part(self, batch: pa.RecordBatch, rows: np.ndarray) -> Encoded:
         pictures = batch.column(0)

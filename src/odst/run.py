@@ -147,6 +147,7 @@ def _harm_on_file(run: RunDir, config: Config) -> str | None:
 
 
 def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
+    run.tidy()
     metrics = run.metrics()
     best, last = best_round(metrics), metrics[-1]["round"]
     if stopped is None and last < rounds:

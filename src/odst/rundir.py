@@ -123,9 +123,7 @@ class RunDir:
             "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
         write_json(folder / "round.json", note)
-        self._write_metrics()
-        if round_.t > 0:
-            (self.scratch / f"train-{round_.t}.safetensors").unlink(missing_ok=True)
+        self.tidy()
 
     def note(self, t: int) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
@@ -169,7 +167,12 @@ class RunDir:
     def metrics(self) -> list[dict[str, Any]]:
         return [self._json(f"round-{t}/round.json")["metrics"] for t in self.rounds()]
 
-    def _write_metrics(self) -> None:
+    def tidy(self) -> None:
+        """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
+        for t in self.rounds():
+            (self.scratch / f"train-{t}.safetensors").unlink(missing_ok=True)
+        for part in self.path.rglob(".*.part"):
+            part.unlink()
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
 

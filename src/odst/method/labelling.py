@@ -1,7 +1,9 @@
 """B) Label: the teacher's logits for every image. Logits are stored, never probabilities."""
 
 import hashlib
+import io
 import json
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from torch import nn
 
 from odst.data.images import Images, is_image
 from odst.errors import UserError
-from odst.files import write_json
+from odst.files import whole, write_json
 from odst.method.calibration import probabilities, top_log_odds
 from odst.progress import stage
 
@@ -85,50 +87,70 @@ def infer(
     if is_image(x):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     K = model(as_input(x[:1], device)).shape[1]
-    if out is None:
-        logits, done = np.empty((len(x), K), np.float32), 0
-    else:
-        note = {"model": model_hash(model), "pool": identity, "rows": len(x), "classes": K}
-        logits, done = _open(out, note)
+    file = None if out is None else _Scan(out, model_hash(model), identity, len(x), K)
+    done = 0 if file is None else file.done
+    parts = [np.empty((0, K), np.float32)]
     with stage(name, len(x), "images", done) if name else nullcontext(lambda n: None) as advance:
         for block in range(done, len(x), BLOCK):
-            end = min(block + BLOCK, len(x))
-            for start in range(block, end, BATCH):
-                stop = min(start + BATCH, end)
-                logits[start:stop] = model(as_input(x[start:stop], device)).float().cpu().numpy()
-                advance(stop - start)
-            if isinstance(logits, np.memmap):
-                logits.flush()
-                write_json(_note(out), note | {"done": end})
-    if out is None:
-        return logits
-    return np.load(out, mmap_mode="r")
+            rows = []
+            for start in range(block, min(block + BLOCK, len(x)), BATCH):
+                batch = x[start : min(start + BATCH, block + BLOCK)]
+                rows.append(model(as_input(batch, device)).float().cpu().numpy())
+                advance(len(batch))
+            if file is None:
+                parts += rows
+            else:
+                file.add(np.concatenate(rows))
+    return np.concatenate(parts) if out is None else np.load(out, mmap_mode="r")
 
 
-def _note(out: Path | None) -> Path:
-    assert out is not None
-    return out.with_suffix(".json")
+class _Scan:
+    """Logits in a .npy file that grows block by block, and a note beside it of what they are and how far they have come.
 
+    Written, not mapped: a full disk is then an error to report and not a signal that kills.
+    """
 
-def _open(out: Path, note: dict) -> tuple[np.ndarray, int]:
-    """The file to go on writing and the number of rows that are already in it."""
-    shape = (note["rows"], note["classes"])
-    if not _note(out).exists():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        logits = np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=shape)
-        logits.flush()
-        write_json(_note(out), note | {"done": 0})
-        return logits, 0
-    try:
-        was = json.loads(_note(out).read_text())
-        logits = np.lib.format.open_memmap(out, mode="r+")
-        done = int(was["done"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{out}: the logits or the note beside them are damaged ({error}). Delete both to label the pool again."
-        ) from None
-    if {**note, "done": done} != was or logits.shape != shape or logits.dtype != np.float32:
-        raise UserError(
-            f"{out}: these logits belong to another model or pool. Delete the file to label the pool again."
-        )
-    return logits, done
+    def __init__(self, out: Path, model: str, pool: str, rows: int, K: int):
+        self.out, self.file = out, out.with_suffix(".json")
+        self.note: dict[str, str | int] = {"model": model, "pool": pool, "rows": rows, "classes": K}
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (rows, K)})
+        self.head, self.K = head.getvalue(), K
+        if self.file.exists():
+            self.done = self._resume()
+            return
+        with whole(out) as temporary:
+            temporary.write_bytes(self.head)
+        self._write_note(0)
+
+    def _resume(self) -> int:
+        try:
+            was = json.loads(self.file.read_text())
+            done = int(was["done"])
+            with self.out.open("rb") as file:
+                sound = file.read(len(self.head)) == self.head and self.out.stat().st_size >= self._place(done)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self.out}: the logits or the note beside them are damaged ({error}). Delete both to label the pool again."
+            ) from None
+        if was != {**self.note, "done": done} or not sound:
+            raise UserError(
+                f"{self.out}: these logits belong to another model or pool, or are damaged. "
+                f"Delete them and {self.file.name} to label the pool again."
+            )
+        return done
+
+    def add(self, logits: np.ndarray) -> None:
+        with self.out.open("r+b") as file:
+            file.seek(self._place(self.done))
+            file.write(logits.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self._write_note(self.done + len(logits))
+
+    def _write_note(self, done: int) -> None:
+        self.done = done
+        write_json(self.file, self.note | {"done": done})
+
+    def _place(self, row: int) -> int:
+        return len(self.head) + 4 * row * self.K

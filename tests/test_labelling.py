@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from odst.errors import UserError
+from odst.method.labelling import BLOCK, Predictions, infer, model_hash, weights
+from odst.progress import listening
+from odst.vision.networks import make_network
+
+M, D, K = 2 * BLOCK + 700, 6, 3
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return make_network("mlp", K, (D,), [0.0] * D, [1.0] * D)
+
+
+@pytest.fixture(scope="module")
+def pool() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(M, D)).astype(np.float32)
+
+
+class Killed(Exception):
+    pass
+
+
+class StopAfter:
+    def __init__(self, images: int):
+        self.left = images
+
+    def start(self, name, total, unit, done):
+        def advance(n):
+            self.left -= n
+            if self.left <= 0:
+                raise Killed
+
+        return advance
+
+    def finish(self, name, completed):
+        pass
+
+
+def test_logits_in_a_file_are_those_in_memory(tmp_path: Path, pool):
+    model = network()
+    in_memory = infer(model, pool)
+    on_disk = infer(model, pool, out=tmp_path / "logits.npy")
+    assert on_disk.dtype == np.float32
+    assert np.array_equal(in_memory, on_disk)
+    assert isinstance(on_disk, np.memmap)
+
+
+@pytest.mark.parametrize("images", [1, BLOCK, BLOCK + 1, 2 * BLOCK + 600])
+def test_a_scan_broken_off_anywhere_goes_on_to_the_same_bits(tmp_path: Path, pool, images):
+    model, out = network(), tmp_path / "logits.npy"
+    with pytest.raises(Killed), listening(StopAfter(images)):
+        infer(model, pool, out=out, name="label pool")
+    done = json.loads(out.with_suffix(".json").read_text())["done"]
+    assert done <= images
+    assert done % BLOCK == 0
+    assert np.array_equal(infer(model, pool, out=out, name="label pool"), infer(model, pool))
+
+
+def test_a_finished_scan_is_not_made_again(tmp_path: Path, pool):
+    model, out = network(), tmp_path / "logits.npy"
+    infer(model, pool, out=out, name="label pool")
+    with listening(StopAfter(1)):
+        infer(model, pool, out=out, name="label pool")
+
+
+def test_logits_of_another_model_or_pool_are_refused(tmp_path: Path, pool):
+    out = tmp_path / "logits.npy"
+    infer(network(), pool, out=out, identity="a")
+    with pytest.raises(UserError, match=r"logits\.npy: these logits belong to another model or pool"):
+        infer(network(1), pool, out=out, identity="a")
+    with pytest.raises(UserError, match="another model or pool"):
+        infer(network(), pool, out=out, identity="b")
+
+
+@pytest.mark.parametrize("harm", ["cut", "note", "head"])
+def test_damaged_logits_are_named(tmp_path: Path, pool, harm):
+    out = tmp_path / "logits.npy"
+    infer(network(), pool, out=out)
+    if harm == "cut":
+        out.write_bytes(out.read_bytes()[:-4])
+    elif harm == "note":
+        out.with_suffix(".json").write_text("{")
+    else:
+        out.write_bytes(b"x" + out.read_bytes()[1:])
+    with pytest.raises(UserError, match=r"logits\.npy.*damaged"):
+        infer(network(), pool, out=out)
+
+
+def test_an_empty_set_has_no_logits(pool):
+    assert infer(network(), pool[:0]).shape == (0, K)
+
+
+def test_rows_of_p_are_calibrated_probabilities(pool):
+    logits = infer(network(), pool[:100])
+    p = Predictions(logits, 0.5)[np.array([3, 50])]
+    assert p == pytest.approx(torch.from_numpy(logits[[3, 50]] / 0.5).double().softmax(1).numpy(), abs=1e-6)
+
+
+def test_rows_that_cannot_pass_are_left_out_and_none_that_can():
+    logits = np.random.default_rng(1).normal(size=(5000, 4)).astype(np.float32) * 3
+    tau = np.array([0.5, -np.inf, 2.0, np.inf])
+    every = [np.concatenate(part) for part in zip(*Predictions(logits, 0.8).top(), strict=True)]
+    some = [np.concatenate(part) for part in zip(*Predictions(logits, 0.8).top(tau), strict=True)]
+    above = every[2] > tau[every[1]]
+    assert np.array_equal(every[0][above], some[0][some[2] > tau[some[1]]])
+    assert len(some[0]) < 0.8 * len(every[0])
+
+
+def test_the_models_hash_is_that_of_its_weights_file(tmp_path: Path):
+    import hashlib
+
+    model = network()
+    assert model_hash(model) == hashlib.sha256(weights(model)).hexdigest()
+    assert model_hash(model) == model_hash(network())
+    assert model_hash(model) != model_hash(network(1))

@@ -50,7 +50,8 @@ class DataSection(BaseModel):
             if not isinstance(value, str) or Path(value).is_absolute():
                 return value
             path, mark, query = value.partition("?")
-            return f"{(base / path).resolve()}{mark}{query}" if (base / path).exists() else value
+            beside = (base / path).exists() or any(base.glob(path))  # a pattern such as train-*.tar
+            return f"{base.resolve() / path}{mark}{query}" if beside else value
 
         names = ("labelled", "pool", "val_in", "val_out", "test", "excluded", "selection")
         changes: dict[str, Any] = {name: there(getattr(self, name)) for name in names}
@@ -113,7 +114,9 @@ def _own(section: DataSection, seed: int, workspace: Path | None) -> Data:
     labelled = Labelled(T.x, by_name("labelled", T.labels, classes))
     if isinstance(section.val_in, float):
         labelled, val_in, rows = split(labelled, section.val_in, classes, seed)
+        taken = np.setdiff1d(np.arange(len(T.hashes)), rows)
         sets["labelled"] = T._replace(hashes=[T.hashes[j] for j in rows])
+        sets["val_in"] = T._replace(hashes=[T.hashes[j] for j in taken])
     else:
         sets["val_in"] = read(section.val_in, labelled=True)
         val_in = Labelled(sets["val_in"].x, by_name("val_in", sets["val_in"].labels or [], classes))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -50,6 +50,14 @@ class Classifier:
         """Per class the calibrated probability that a prediction must exceed to be trusted; 1.0 for a closed class."""
         with np.errstate(over="ignore"):
             return dict(zip(self.classes, (1 / (1 + np.exp(-self.tau))).tolist(), strict=True))
+
+    def fit_of(self, asked: str | None) -> Fit:
+        """How pictures are brought to size: as asked for, or as the run did it."""
+        if asked is None:
+            return self.run.config().data.fit
+        if asked not in get_args(Fit):
+            raise UserError(f"--fit: {asked!r} is none of {', '.join(get_args(Fit))}.")
+        return cast(Fit, asked)
 
     def logits(self, x: Images) -> np.ndarray:
         check_images("x", x)
@@ -148,7 +156,7 @@ class Answer(NamedTuple):
     reason: str  # why it could not be read
 
 
-def answer(classifier: Classifier, specs: list[str], fit: Fit = "crop") -> Iterator[list[Answer]]:
+def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
     """Every item of every source, single pictures first, a few hundred at a time; memory does not grow with their number."""
     singles = [spec for spec in specs if Path(spec).suffix.lower() in PICTURES and Path(spec).is_file()]
     sources = open_sources([spec for spec in specs if spec not in singles]) if len(singles) < len(specs) else []

@@ -24,34 +24,29 @@ def evaluate(
     ] = None,
     round: Annotated[int | None, typer.Option(help="Another round than the final one.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
-    fit: Annotated[str, typer.Option(help="How pictures are brought to size: crop, pad or stretch.")] = "crop",
+    fit: Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Measure a run's classifier on any images: error, calibration, detection, with 95 % intervals.
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
     """
-    from typing import get_args
-
     from odst.assessment import assess, labelled_source, out_source, own_sets
     from odst.cli.screen import bars
-    from odst.data.decoding import Fit
-    from odst.errors import UserError
     from odst.files import write_json
     from odst.serving import load
 
-    if fit not in get_args(Fit):
-        raise UserError(f"--fit: {fit!r} is none of {', '.join(get_args(Fit))}.")
     with bars() as console:
         classifier = load(run, round=round, device=device)
+        how = classifier.fit_of(fit)
         name: str | None = on
         outs: dict[str, Any] = {}
         if on is None:
             name, labelled, outs = own_sets(classifier)
         else:
-            labelled = labelled_source(classifier, on, fit)  # type: ignore[arg-type]
+            labelled = labelled_source(classifier, on, how)
         if out:
-            outs = dict(out_source(classifier, text, fit) for text in out)  # type: ignore[arg-type]
+            outs = dict(out_source(classifier, text, how) for text in out)
         found = assess(
             classifier,
             labelled,

@@ -16,7 +16,7 @@ def predict(
     parquet: Annotated[Path | None, typer.Option(help="Write a parquet table here.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Thresholds of another alpha than the run's.")] = None,
     round: Annotated[int | None, typer.Option(help="Another round than the final one.")] = None,
-    fit: Annotated[str, typer.Option(help="How pictures are brought to size: crop, pad or stretch.")] = "crop",
+    fit: Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Label any images: a class with calibrated confidence, `unknown` below the class's threshold, or why it was not read.
@@ -24,22 +24,17 @@ def predict(
     Example: odst predict runs/first photos/ --csv labels.csv
     """
     from collections import Counter
-    from typing import get_args
 
     from odst.cli.screen import bars
     from odst.cli.writing import write_answers
-    from odst.data.decoding import Fit
-    from odst.errors import UserError
     from odst.serving import UNKNOWN, answer, load
 
-    if fit not in get_args(Fit):
-        raise UserError(f"--fit: {fit!r} is none of {', '.join(get_args(Fit))}.")
     with bars():
         classifier = load(run, round=round, device=device)
         if alpha is not None:
             classifier = classifier.at(alpha)
         counts: Counter[str] = Counter()
-        for rows in write_answers(answer(classifier, sources, fit), csv, parquet):  # type: ignore[arg-type]
+        for rows in write_answers(answer(classifier, sources, classifier.fit_of(fit)), csv, parquet):
             counts.update("unreadable" if one.reason else one.label for one in rows)
     known = sum(n for name, n in counts.items() if name not in (UNKNOWN, "unreadable"))
     typer.echo(

@@ -28,4 +28,4 @@ function galleriesFor(runs) {
 }
 
 picker("round", t => galleriesFor(story.rounds[t]));
-addEventListener("beforeprint", () => { for (const block of document.querySelectorAll("details.class")) block.open = true; });
+addEventListener("beforeprint", () => { for (const block of document.querySelectorAll("details")) block.open = true; });

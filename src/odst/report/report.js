@@ -97,4 +97,4 @@ function galleriesFor(round) {
 picker("student", t => { sliderFor(story.rounds[t]); galleriesFor(story.rounds[t]); });
 picker("histogram");
 picker("model");
-addEventListener("beforeprint", () => { for (const block of document.querySelectorAll("details.class")) block.open = true; });
+addEventListener("beforeprint", () => { for (const block of document.querySelectorAll("details")) block.open = true; });

@@ -1,6 +1,8 @@
 # Each target says what it does: `make help`.
 PYTHON ?= python3
 BIN := .venv/bin
+# One process a core with one thread each beats one process with a thread a core
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -18,13 +20,13 @@ demo: setup ## run odst, st and st-ot on the built-in digits and compare them (a
 	$(BIN)/odst demo
 
 test: setup ## run the tests (without the slow ones)
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 check: setup ## format, lint, types and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 bench: setup ## run every benchmark (needs a quiet machine)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -23,11 +23,10 @@ def decode(path: Path, n: int) -> np.ndarray:
 
 
 def by_hand(pool: np.ndarray, reference: np.ndarray, radius: float) -> set[tuple[int, int, int]]:
-    a, b = pool.reshape(len(pool), -1).astype(np.int64), reference.reshape(len(reference), -1).astype(np.int64)
-    squared = ((a[:, None] - b[None]) ** 2).sum(2)
-    return {
-        (int(i), int(j), int(squared[i, j])) for i, j in zip(*np.nonzero(squared < squared_limit(radius)), strict=True)
-    }
+    a, b = pool.reshape(len(pool), -1).astype(np.int32), reference.reshape(len(reference), -1).astype(np.int32)
+    squared = np.array([((row - b) ** 2).sum(1) for row in a])
+    near = np.argwhere(squared < squared_limit(radius)).tolist()
+    return {(i, j, int(squared[i, j])) for i, j in near}
 
 
 def found(pool: np.ndarray, reference: np.ndarray, radius: float) -> list[tuple[int, int, int]]:
@@ -49,7 +48,7 @@ def smooth(n: int, size: tuple[int, int], rng: np.random.Generator) -> np.ndarra
     return np.clip(np.rint(x), 0, 255).astype(np.uint8)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 40),
@@ -108,14 +107,14 @@ def test_no_pair_is_lost_where_float32_cancels():
 
 def test_the_bound_of_each_stage_keeps_every_pair_within_the_radius_and_drops_most_others():
     rng = np.random.default_rng(1)
-    reference, pool = smooth(300, (16, 16), rng), smooth(300, (16, 16), rng)
+    reference, pool = smooth(100, (16, 16), rng), smooth(100, (16, 16), rng)
     ready = Search(reference, 3.0)
     x, squares = search._centred(search._rows(pool))
     near = {(i, j) for i, j, _ in by_hand(pool, reference, 3.0)}
     for stage, bounds in zip(ready.stages, ready.bounds, strict=True):
         kept = set(map(tuple, (stage.pool_side(x, squares) @ bounds.T >= 0).nonzero().tolist()))
         assert near <= kept
-        assert len(kept) < 0.1 * 300 * 300
+        assert len(kept) < 0.1 * 100 * 100
 
 
 def test_features_empty_references_and_other_sizes_are_refused_in_one_line():
@@ -136,9 +135,10 @@ def test_features_empty_references_and_other_sizes_are_refused_in_one_line():
         torch.set_float32_matmul_precision("highest")
 
 
-def test_an_empty_pool_has_no_pairs():
+def test_an_empty_pool_and_an_unrelated_one_have_no_pairs():
     images = np.zeros((2, 8, 8, 3), np.uint8)
     assert found(images[:0], images, 1.0) == []
+    assert found(images + 200, images, 1.0) == []
 
 
 @pytest.mark.slow

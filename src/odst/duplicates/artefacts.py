@@ -21,7 +21,7 @@ from odst.duplicates.search import squared_limit
 from odst.files import sha256, whole, write_json
 from odst.vision.sheets import contact_sheet
 
-BIN = 0.1  # width of the histogram's bins, in L2
+BIN = 0.1  # the histogram's bins are at most this wide, in L2, and all of one width
 ON_SHEET = 60  # pairs
 
 SCHEMA = pa.schema(
@@ -84,7 +84,11 @@ def _finish(
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for found in read_parts(out / ".dedup", len(pool)):
                 near = (found.set < len(guard.references)) & (found.squared < squared_limit(guard.rule.radius))
-                np.add.at(bins, (found.set[near], np.minimum(found.l2[near] / BIN, n_bins - 1).astype(int)), 1)
+                np.add.at(
+                    bins,
+                    (found.set[near], np.minimum(found.l2[near] / guard.rule.radius * n_bins, n_bins - 1).astype(int)),
+                    1,
+                )
                 gone = found[found.reason != ""]
                 writer.write_table(_table(gone, pool, names, sources))
                 for number, reason in zip(gone.set.tolist(), gone.reason.tolist(), strict=True):
@@ -163,13 +167,13 @@ def _closest(name: str, found: Found, guard: Guard) -> Found:
 
 
 _TITLES = {
-    "l2": "leave: L2 < {rule.l2:g}, the largest first",
-    "perceptual": "leave: they look alike (L2 < {rule.radius:.4g}), those closest to the thresholds first",
-    "exact": "leave: exact copies",
-    "just-outside-l2": "stay: L2 just above {rule.l2:g}",
-    "just-outside-lpips": "stay: LPIPS just above {rule.lpips:g}, all else alike",
-    "just-outside-ssim": "stay: 1 - SSIM just above {rule.dissim:g}, all else alike",
-    "just-outside-radius": "stay: they look alike, but L2 is just above the radius {rule.radius:.4g}",
+    "l2": "Leave: L2 < {rule.l2:g}. The largest first",
+    "perceptual": "Leave: alike by SSIM{lpips}, L2 < {rule.radius:.4g}. Closest to the thresholds first",
+    "exact": "Leave: exact copies",
+    "just-outside-l2": "Stay: L2 just above {rule.l2:g}",
+    "just-outside-lpips": "Stay: LPIPS just above {rule.lpips:g}, alike by SSIM",
+    "just-outside-ssim": "Stay: 1-SSIM just above {rule.dissim:g}{lpips_alike}",
+    "just-outside-radius": "Stay: alike by SSIM{lpips}, but L2 is just above {rule.radius:.4g}",
 }
 
 
@@ -189,20 +193,25 @@ def _sheet(name: str, found: Found, pool: Pool, guard: Guard, out: Path) -> None
         if not np.isnan(found.lpips[row]):
             measures += f"\nLPIPS {found.lpips[row]:.4f}"
         captions.append(f"{j}\n{names[number]} {k}\n{measures}")
-    title = f"Pool above, reference below. They {_TITLES[name].format(rule=guard.rule)}"
+    lpips = (
+        {"lpips": " and LPIPS", "lpips_alike": ", alike by LPIPS"}
+        if guard.weights
+        else {"lpips": "", "lpips_alike": ""}
+    )
+    title = f"{_TITLES[name].format(rule=guard.rule, **lpips)}. Pool above, reference below."
     picture = contact_sheet(pairs, captions, columns=12, title=title, cell=200)
     with whole(out / f"pairs-{name}.png") as temporary:
         picture.save(temporary, "PNG")
 
 
 def _histogram(out: Path, names: Sequence[str], bins: np.ndarray, m: int, rule: Rule) -> None:
-    edges = np.minimum(np.arange(bins.shape[1] + 1) * BIN, rule.radius)
+    edges = np.linspace(0, rule.radius, bins.shape[1] + 1)
     with whole(out / "histogram.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["reference_set", "l2_from", "l2_below", "images"])
         for name, row in zip(names, bins, strict=True):
             for low, high, count in zip(edges[:-1], edges[1:], row.tolist(), strict=True):
-                writer.writerow([name, f"{low:.4g}", f"{high:.6g}", count])
+                writer.writerow([name, f"{low:.6g}", f"{high:.6g}", count])
             writer.writerow([name, f"{rule.radius:.6g}", "", m - int(row.sum())])
     from matplotlib.figure import Figure
 
@@ -220,7 +229,7 @@ def _histogram(out: Path, names: Sequence[str], bins: np.ndarray, m: int, rule: 
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, rule.radius * 1.02)
     axes.set_xlabel("L2 distance to the nearest reference, pixels in [0,1]")
-    axes.set_ylabel(f"pool images per {BIN:g}")
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.set_ylabel(f"pool images per {edges[1]:.2g}")
+    figure.legend(frameon=False, fontsize=8, loc="outside upper left")
     with whole(out / "histogram.png") as temporary:
         figure.savefig(temporary, format="png", dpi=150)

@@ -19,7 +19,7 @@ Reason = Literal["", "l2", "perceptual", "exact", "listed"]  # "" is a candidate
 
 WIDER = 1.02  # the search goes this much beyond the radius, so that pairs just outside it can be shown
 NEARLY = 0.1  # LPIPS is measured for pairs that miss the SSIM threshold by less than this: the sheets show them
-BATCH = 256  # pairs measured at a time
+BATCH = 64  # pairs measured at a time: their planes stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)

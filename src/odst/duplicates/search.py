@@ -97,7 +97,7 @@ class Search:
             left = _used(i, len(mine))
             x, squares, mine = x[left], squares[left], mine[left]
             theirs = theirs[_used(j, len(theirs))]
-        squared = []
+        squared = [torch.empty(0, dtype=torch.float64)]
 
         def near(tile: torch.Tensor) -> torch.Tensor:
             distances = _squared_distances(x, squares, *_centred(self.reference[tile]))

@@ -1,0 +1,118 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from odst.cli import main
+from odst.data.packing import build_pool
+from odst.data.pool import open_pool
+
+
+def pictures(n: int, seed: int, size: int = 32) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    coarse = np.kron(rng.integers(0, 256, (n, 4, 4, 3)), np.ones((1, size // 4, size // 4, 1)))
+    return np.clip(coarse + rng.normal(0, 6, coarse.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ODST_DATA", str(tmp_path / "cache"))
+    test = pictures(12, 0)
+    np.save("test.npy", test)
+    np.save("pool.npy", np.concatenate([pictures(20, 1), test[3:6]]))
+    np.save("features.npy", np.zeros((4, 8), np.float32))
+    Path("empty").mkdir()
+    return tmp_path
+
+
+def dedup(*args: str) -> int:
+    """The command in this process; its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["odst", "dedup", *args])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return int(stop.value.code or 0)
+
+
+def gone(out: str) -> list[tuple[int, str, str]]:
+    rows = pq.read_table(f"{out}/excluded.parquet").to_pylist()
+    return [(row["pool_id"], row["reference_set"], row["reason"]) for row in rows]
+
+
+def test_the_command_lists_leaks_between_any_two_sets(folder: Path):
+    odst = str(Path(sys.executable).parent / "odst")
+    command = [odst, "dedup", "pool.npy", "--against", "test.npy", "--against", "test.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+    assert "3 of 23 images leave the pool." in done.stdout
+    assert "WITHOUT LPIPS" in done.stdout
+    assert "odst data get lpips-alexnet" in done.stderr
+    assert gone("pool-dedup") == [(j, name, "l2") for j in (20, 21, 22) for name in ("test", "test-2")]
+    assert json.loads((folder / "pool-dedup" / "dedup.json").read_text())["lpips_used"] is False
+
+
+def test_a_packed_pool_keeps_its_own_list_and_loses_those_images(folder: Path):
+    build_pool("pool.npy", Path("packed"), size=32, workers=1)
+    np.save("train.npy", np.load("pool.npy")[2:4])
+    Path("list.txt").write_text("1\n20\n")
+    assert (
+        dedup(
+            "packed", "--against", "test.npy", "--exact-against", "train.npy", "--list", "list.txt", "--list-base", "1"
+        )
+        == 0
+    )
+    expected = [(0, "list", "listed"), (2, "train", "exact"), (3, "train", "exact"), (19, "list", "listed")]
+    assert gone("packed") == expected + [(j, "test", "l2") for j in (20, 21, 22)]
+    assert open_pool("packed").excluded.tolist() == [0, 2, 3, 19, 20, 21, 22]
+    before = (folder / "packed" / "dedup.json").read_bytes()
+    assert (
+        dedup(
+            "packed", "--against", "test.npy", "--exact-against", "train.npy", "--list", "list.txt", "--list-base", "1"
+        )
+        == 0
+    )
+    assert (folder / "packed" / "dedup.json").read_bytes() == before
+
+
+def test_references_of_another_size_come_to_the_pools_size_by_its_own_rule(folder: Path):
+    large = np.kron(np.load("test.npy"), np.ones((1, 2, 2, 1), np.uint8))
+    Path("photos").mkdir()
+    for j, image in enumerate(large):
+        Image.fromarray(image).save(f"photos/{j}.png")
+    np.save("large.npy", large)
+    assert dedup("large.npy", "--against", "photos", "--size", "32", "--out", "a") == 0
+    assert gone("a") == [(j, "photos", "l2") for j in range(12)]
+    assert json.loads((folder / "a" / "dedup.json").read_text())["fit"] == "crop"
+
+
+def test_bad_input_is_one_line_with_the_way_out_and_leaves_nothing(folder: Path, capfd):
+    Path("list.txt").write_text("1\n900\n")
+    for args, words in [
+        (["features.npy", "--against", "test.npy"], "feature vectors"),
+        (["pool.npy", "--against", "features.npy"], "feature vectors"),
+        (["pool.npy", "--against", "empty"], "empty"),
+        (["pool.npy", "--against", "nowhere"], "no such file or folder"),
+        (["pool.npy", "--against", "test.npy", "--lpips", "nowhere.npz"], "no such file"),
+        (["pool.npy", "--against", "test.npy", "--list", "list.txt"], "count from 0 or from 1"),
+        (["pool.npy", "--against", "test.npy", "--list", "list.txt", "--list-base", "0"], "outside a pool of 23"),
+        (["pool.npy", "--against", "test.npy", "--l2", "9"], "l2 is 9"),
+    ]:
+        assert dedup(*args) == 2, args
+        last = capfd.readouterr().err.strip().splitlines()[-1]
+        assert last.startswith("odst: "), args
+        assert words in last, (args, last)
+        assert not Path("pool-dedup").exists()
+
+
+def test_a_pool_that_changed_is_refused_with_the_way_out(folder: Path, capfd):
+    assert dedup("pool.npy", "--against", "test.npy") == 0
+    np.save("pool.npy", np.load("pool.npy")[::-1])
+    assert dedup("pool.npy", "--against", "test.npy") == 2
+    assert "has changed since this pass" in capfd.readouterr().err
+    assert dedup("pool.npy", "--against", "test.npy", "--fresh") == 0
+    assert gone("pool-dedup") == [(j, "test", "l2") for j in range(3)]

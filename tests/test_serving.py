@@ -178,6 +178,8 @@ def test_a_run_that_is_none_or_too_old_is_one_line(run: RunDir, tmp_path: Path) 
     for command in ("report", "predict", "evaluate", "compare", "export"):
         more = [tmp_path] if command == "predict" else ["--onnx", tmp_path / "m.onnx"] if command == "export" else []
         assert "no run directory" in fails(command, tmp_path / "nothing", *more)
+    (tmp_path / "page.html").write_text("")
+    assert "no run directory" in fails("compare", tmp_path / "page.html")
     old = tmp_path / "old"
     old.mkdir()
     (old / "run.json").write_text(json.dumps({"format": 0}))

@@ -179,7 +179,7 @@ class RunDir:
     def _json(self, name: str) -> dict[str, Any]:
         try:
             value = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"{self.path / name}: this file is missing: {self.path} is no run directory, or not a whole one."
             ) from None

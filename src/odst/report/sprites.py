@@ -11,7 +11,10 @@ from odst.data.images import Images
 
 LARGEST = 48  # pixels of a tile's longer side; larger images are shrunk
 COLUMNS = 24
-QUALITY = 80
+Kind = tuple[str, dict[str, int]]  # a format of Pillow's, and how to write it
+# Drawings and digits are smaller without loss, photographs with; the first sheet decides for all.
+WEBP: tuple[Kind, ...] = (("WEBP", {"quality": 80, "method": 3}), ("WEBP", {"lossless": 1, "quality": 20, "method": 2}))
+KINDS: tuple[Kind, ...] = WEBP if features.check("webp") else (("JPEG", {"quality": 85}),)
 
 
 class Album:
@@ -23,6 +26,7 @@ class Album:
         self.size = max(1, round(width * scale)), max(1, round(height * scale))  # width, height of a tile
         self.sheets: list[str] = []  # data URIs
         self.tiles = 0
+        self.kind: Kind | None = None
 
     def add(self, x: Images, ids: Sequence[int]) -> int:
         """One more sheet with these rows of x in this order, COLUMNS a line; returns its number."""
@@ -43,20 +47,12 @@ class Album:
             if tile.size != self.size:
                 tile = tile.resize(self.size, Image.Resampling.BOX)
             sheet.paste(tile, (place % COLUMNS * width, place // COLUMNS * height))
-        return _uri(sheet)
+        if self.kind is None:
+            self.kind = min(KINDS, key=lambda kind: len(_saved(sheet, kind)))
+        return f"data:image/{self.kind[0].lower()};base64,{base64.b64encode(_saved(sheet, self.kind)).decode()}"
 
 
-def _uri(sheet: Image.Image) -> str:
-    kind, best = ("webp", _saved(sheet, "WEBP", quality=QUALITY)) if features.check("webp") else ("jpeg", b"")
-    if kind == "webp":
-        exact = _saved(sheet, "WEBP", lossless=True, quality=20)  # drawings and digits are smaller without loss
-        best = min(best, exact, key=len)
-    else:
-        best = _saved(sheet, "JPEG", quality=QUALITY)
-    return f"data:image/{kind};base64,{base64.b64encode(best).decode()}"
-
-
-def _saved(sheet: Image.Image, kind: str, **options: int) -> bytes:
+def _saved(sheet: Image.Image, kind: Kind) -> bytes:
     file = io.BytesIO()
-    sheet.save(file, kind, **options)
+    sheet.save(file, kind[0], **kind[1])
     return file.getvalue()

@@ -1,0 +1,86 @@
+"""The page of a run over a large pool: python -m benchmarks.report [--quick]
+
+A short real run over photograph patches, then its pool made a million: each teacher's logits are drawn from those it gave,
+with a little noise, and its selection is made anew from them. The anchor is one plain pass of numpy over the same logits.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring import conclude, peak_memory, table
+from odst.config import read_config
+from odst.data.worlds import load_world
+from odst.files import sha256, write_json, write_text
+from odst.method.labelling import Predictions
+from odst.method.selection import select
+from odst.run import execute
+from odst.rundir import RunDir, _selection_summary, thresholds_from_json, write_selection
+from odst.seeds import stream
+
+PER_CLASS = (5_000, 10_000, 15_000)
+
+
+def grow(run: RunDir, m: int) -> None:
+    """Make the run look as if its pool had m images."""
+    config = (run.path / "config.toml").read_text().replace("[data]\n", f"[data]\npool_size = {m}\n")
+    ks = ", ".join(map(str, PER_CLASS))
+    write_text(run.path / "config.toml", config.replace("[method]\n", f"[method]\nk = [{ks}]\n"))
+    data = load_world("photos", 0, m)
+    for t in run.rounds()[:-1]:
+        file = run.scratch / f"pool-logits-{t}.npy"
+        old, rng = np.load(file), stream(0, "grow", t)
+        logits = (old[rng.integers(len(old), size=m)] + rng.normal(0, 0.2, size=(m, old.shape[1]))).astype(np.float32)
+        np.save(file, logits)
+        write_json(file.with_suffix(".json"), {"rows": m, "done": m})
+        teacher = run.note(t)
+        tau = thresholds_from_json(teacher["thresholds"]).tau
+        p = Predictions(logits, teacher["temperature"])
+        I = select(p, tau, PER_CLASS[t], excluded=np.empty(0, np.int64), max_copies=3, seed=0, t=t)
+        folder = run.round(t + 1)
+        write_selection(folder / "selection.parquet", I, data, teacher)
+        note = json.loads((folder / "round.json").read_text())
+        note["selection"] = _selection_summary(I, data.classes, teacher)
+        note["files"]["selection.parquet"] = sha256(folder / "selection.parquet")
+        write_json(folder / "round.json", note)
+
+
+def one_pass(run: RunDir) -> float:
+    """Seconds to take the calibrated confidence of every image once, in float64."""
+    begin = time.perf_counter()
+    for file in sorted(run.scratch.glob("pool-logits-*.npy")):
+        logits = np.load(file, mmap_mode="r")
+        for start in range(0, len(logits), 1 << 17):
+            z = logits[start : start + (1 << 17)].astype(np.float64)
+            z -= z.max(axis=1, keepdims=True)
+            (1 / np.exp(z).sum(axis=1)).max()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    m = 100_000 if "--quick" in sys.argv else 1_000_000
+    with tempfile.TemporaryDirectory() as place:
+        run = RunDir(Path(place) / "run")
+        execute(read_config("photos", {"training.phases": [{"lr": 0.1, "steps": 60}]}), run.path)
+        grow(run, m)
+        anchor = one_pass(run)
+        page = Path(place) / "report.html"
+        command = ["-c", "from odst.cli import main; main()", "report", str(run.path), "--out", str(page)]
+        peak, seconds = peak_memory(command)
+        row = (
+            f"{m:,}",
+            len(run.rounds()) - 1,
+            f"{seconds:.1f}",
+            f"{peak / 1e6:.0f}",
+            f"{page.stat().st_size / 1e6:.1f}",
+        )
+        print(table(("pool images", "teachers", "seconds", "private MB", "page MB"), [row]))
+        conclude("report", seconds / anchor, f"one pass of numpy over the teachers' logits, {anchor:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

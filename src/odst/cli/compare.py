@@ -18,6 +18,9 @@ def compare(
     images: Annotated[
         bool, typer.Option("--images/--no-images", help="Embed pictures of the pool in the page.")
     ] = True,
+    relative_paths: Annotated[
+        bool, typer.Option("--relative-paths", help="Name no place outside the runs' folders.")
+    ] = False,
 ) -> None:
     """Put runs side by side: the paper's table, curves over rounds, and the images that each run alone selected.
 
@@ -38,7 +41,7 @@ def compare(
         if out is None:
             raise UserError("--format html: a page needs a place. Name it with --out comparison.html.")
         with bars(quiet=True) as console:
-            page = write_comparison(folders, out, images=images)
+            page = write_comparison(folders, out, images=images, relative_paths=relative_paths)
         console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
         return
     text = FORMATS[kind](grids({one.name: one.metrics for one in open_runs(folders)}))

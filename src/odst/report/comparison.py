@@ -18,7 +18,7 @@ from odst.report.galleries import Gallery, describe_tiles, gallery_size, sources
 from odst.report.plots import Series
 from odst.report.sprites import COLUMNS, Album
 from odst.report.tables import check_same_classes, grids
-from odst.report.templates import environment
+from odst.report.templates import Hidden, environment
 from odst.run import prepare
 from odst.rundir import RunDir
 from odst.seeds import stream
@@ -53,10 +53,12 @@ def open_runs(runs: list[RunDir]) -> list[Compared]:
     return compared
 
 
-def write_comparison(runs: list[RunDir], page: Path, *, images: bool = True) -> Path:
+def write_comparison(runs: list[RunDir], page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
+    """Write the page of these runs. Without `images` it embeds none; with `relative_paths` it names no place outside the
+    runs' folders."""
     compared = open_runs(runs)
     with stage("comparison"):
-        data, album = exclusive_galleries(compared) if images else ({"rounds": {}}, None)
+        data, album = exclusive_galleries(compared, relative_paths) if images else ({"rounds": {}}, None)
         context = {
             "compared": compared,
             "grids": grids({one.name: one.metrics for one in compared}),
@@ -118,7 +120,7 @@ def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
 # images that one run alone selected ------------------------------------------------------------------------------------------
 
 
-def exclusive_galleries(compared: list[Compared]) -> tuple[dict[str, Any], Album | None]:
+def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple[dict[str, Any], Album | None]:
     """Per round and run, a random few of the images that no other run selected in that round, class by class."""
     classes = compared[0].info["classes"]
     sets: dict[str, Data] = {}
@@ -150,6 +152,8 @@ def exclusive_galleries(compared: list[Compared]) -> tuple[dict[str, Any], Album
                 if tiles and len(album.sheets) < fit:
                     row["sheet"] = album.add(data.pool.x, list(tiles))
                     sources = sources_of(data.pool, list(tiles))
+                    if relative_paths:
+                        sources = {j: Hidden(one.run.path)(text) for j, text in sources.items()}
                     row["tiles"] = describe_tiles(gallery[0], c, data.pool, tuple(classes), sources)
                 rows.append(row)
             rounds.setdefault(t, []).append(

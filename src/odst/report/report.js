@@ -42,7 +42,8 @@ function showAlpha(round, at) {
     meter.append(bar, mark);
     const number = element("div", "count");
     number.dataset.class = one.name;
-    number.append(element("span", "n", count.format(n)), element("span", "change", ` of ${count.format(one.at[at])} above ${one.tau[at]}`));
+    const above = one.tau[at] === "closed" ? " closed: no threshold is that precise" : ` of ${count.format(one.at[at])} above ${one.tau[at]}`;
+    number.append(element("span", "n", count.format(n)), element("span", "change", above));
     const name = element("div", "name", one.name);
     name.title = one.name;
     rows.append(name, meter, number, comeAndGo(one, n, before));

@@ -238,7 +238,7 @@ def pick_device(name: str) -> str:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
-    if not available[name]:
+    if not available.get(name):
         raise UserError(
             f"device: {name} is not available on this machine. Use --device auto or cpu; the README says how to install for a GPU."
         )
@@ -264,6 +264,7 @@ class Timings:
 
     def __init__(self, file: Path):
         self.file = file
+        file.touch()
         self.running: list[tuple[float, list[int]]] = []
 
     def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:

@@ -1,0 +1,145 @@
+"""The worlds: CIFAR-10 among CIFAR-100, which is of the same source, and SVHN among CIFAR-100.
+
+Truth of the pool is kept for scoring only. The leak guard runs on every pool.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from odst.data.datasets import load_set
+from odst.data.packing import build_pool
+from odst.data.pool import open_pool
+from odst.data.reading import read_set
+from odst.duplicates.artefacts import audit
+from odst.duplicates.scan import Guard
+from odst.errors import UserError
+from odst.files import whole
+from odst.seeds import stream
+from odst.vision.corruption import CORRUPTIONS, LEVELS, corrupt
+from odst.vision.perceptual import read_lpips_weights
+
+CONFUSED = ("bus", "pickup_truck")  # CIFAR-100 classes that show CIFAR-10's automobile and truck
+CORRUPTED = 1000  # test images for the corruption error
+
+
+@dataclass(frozen=True)
+class Set:
+    x: np.ndarray
+    names: np.ndarray  # class names
+
+    def where(self, rows: np.ndarray) -> "Set":
+        return Set(self.x[rows], self.names[rows])
+
+    def without(self, *classes: str) -> "Set":
+        return self.where(~np.isin(self.names, classes))
+
+    def sample(self, per_class: int, *name: str) -> "Set":
+        """The same images for everybody: `per_class` of each class, drawn by name."""
+        rows = [
+            stream(0, *name, c).permutation(np.flatnonzero(self.names == c))[:per_class] for c in np.unique(self.names)
+        ]
+        return self.where(np.sort(np.concatenate(rows)))
+
+
+def parquet(folder: Path, file: str, split: str) -> Set:
+    found = read_set(f"{folder / file}.parquet?split={split}", 32, labelled=True)
+    return Set(found.x, np.array(found.labels))
+
+
+def named(spec: str) -> Set:
+    stored = load_set(spec)
+    return Set(stored.x[:], np.array(stored.classes)[stored.y])
+
+
+def cifar_sets(folder: Path | None) -> dict[str, Set]:
+    """labelled 4,000, val_in 2,000, related up to 16,000, test 5,000; unrelated 29,400, val_out and an out-test set from
+    disjoint halves of CIFAR-100's test images. From the folder of the benchmark, or from `odst data get`."""
+    if folder is not None:
+        sets = {
+            "labelled": parquet(folder, "cifar10_train", "labelled"),
+            "val_in": parquet(folder, "cifar10_train", "val_in"),
+            "related": parquet(folder, "cifar10_train", "pool"),
+            "test": parquet(folder, "cifar10_test", "test"),
+            "unrelated": parquet(folder, "cifar100_train", "pool").without(*CONFUSED),
+            "val_out": parquet(folder, "cifar100_test", "val_out").without(*CONFUSED),
+            "out_cifar100": parquet(folder, "cifar100_test", "out_test").without(*CONFUSED),
+            "out_svhn": parquet(folder, "svhn_test", "test"),
+        }
+        return sets | {f"out_{name}": parquet(folder, name, "out_test") for name in ("flowers", "textures", "scenes")}
+    train, test = named("cifar10:train").sample(2200, "open world"), named("cifar10:test").sample(500, "open world")
+    rank = np.zeros(len(train.x), int)
+    for c in np.unique(train.names):
+        own = np.flatnonzero(train.names == c)
+        rank[stream(0, "open world", "deal", c).permutation(own)] = np.arange(len(own))
+    other = named("cifar100:test").without(*CONFUSED)
+    half = stream(0, "open world", "halves").permutation(len(other.x)) % 2 == 0
+    return {
+        "labelled": train.where(rank < 400),
+        "val_in": train.where((rank >= 400) & (rank < 600)),
+        "related": train.where(rank >= 600),
+        "test": test,
+        "unrelated": named("cifar100:train").sample(300, "open world").without(*CONFUSED),
+        "val_out": other.where(half),
+        "out_cifar100": other.where(~half),
+        "out_svhn": named("svhn:test"),
+    }
+
+
+def svhn_sets(folder: Path) -> dict[str, Set]:
+    """The paper's SVHN experiment in small: digits and CIFAR-100 images in one pool."""
+    return {
+        "labelled": parquet(folder, "svhn_train", "labelled"),
+        "val_in": parquet(folder, "svhn_train", "val_in"),
+        "related": parquet(folder, "svhn_train", "pool"),
+        "test": parquet(folder, "svhn_test", "test"),
+        "unrelated": parquet(folder, "cifar100_train", "pool"),
+        "val_out": parquet(folder, "cifar100_test", "val_out"),
+        "out_cifar100": parquet(folder, "cifar100_test", "out_test"),
+        "out_flowers": parquet(folder, "flowers", "out_test"),
+    }
+
+
+def build(out: Path, sets: dict[str, Set], share: float | None, weights: Path | None) -> Path:
+    """Write a world to `out`: each set as .npz, and the pool, packed, shuffled and guarded, with `share` of it related (all
+    the related images with None). A world that is there is left as it is."""
+    if (out / "whole").exists():
+        return out
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    related, unrelated = sets["related"], sets["unrelated"]
+    if share is not None:
+        n = round(len(unrelated.x) * share / (1 - share))
+        if n > len(related.x):
+            raise UserError(f"share {share:.0%}: it needs {n} related images, and there are {len(related.x)}.")
+        related = related.sample(-(-n // len(np.unique(related.names))), "share")
+        related = related.where(np.sort(stream(0, "share").permutation(len(related.x))[:n]))
+    order = stream(0, "pool").permutation(len(related.x) + len(unrelated.x))
+    pool = Set(np.concatenate([related.x, unrelated.x])[order], np.concatenate([related.names, unrelated.names])[order])
+    for name, one in {**sets, "related": related, "pool": pool}.items():
+        if name != "unrelated":
+            np.savez(out / f"{name}.npz", x=one.x, labels=one.names)
+    build_pool(out / "pool.npz", out / "pool")
+    (out / "pool.npz").unlink()
+    references = {
+        name: sets[name].x for name in sets if name in ("test", "val_in", "val_out") or name.startswith("out_")
+    }
+    found = audit(
+        open_pool(out / "pool"),
+        Guard(references, weights=None if weights is None else read_lpips_weights(weights)),
+        out / "pool",
+    )
+    print(f"{out.name}: {len(pool.x):,} images, {len(related.x):,} related, the leak guard took {found['excluded']}")
+    write_corrupted(out, sets["test"])
+    with whole(out / "whole") as marker:
+        marker.write_text("")
+    return out
+
+
+def write_corrupted(out: Path, test: Set) -> None:
+    """A thousand fixed test images, corrupted once: every model sees the same."""
+    few = test.sample(CORRUPTED // len(np.unique(test.names)), "corrupted")
+    images = np.stack([corrupt(few.x, name, level, seed=0) for name in CORRUPTIONS for level in LEVELS])
+    np.savez(out / "corrupted.npz", x=images.reshape(-1, *few.x.shape[1:]), labels=np.tile(few.names, len(images)))

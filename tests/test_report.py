@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from browser import CHROMIUM, chromium
+from odst.assessment import assess, own_sets
 from odst.config import parse_config, read_config
 from odst.data.images import Data
 from odst.method.labelling import Predictions
@@ -24,6 +25,7 @@ from odst.report.templates import Hidden
 from odst.report.words import headline, probability, summary
 from odst.run import execute
 from odst.rundir import RunDir
+from odst.serving import load
 from runs import NAMES, bar_world, config, make_run
 
 
@@ -347,6 +349,19 @@ def test_the_pages_of_the_demo_work_in_a_browser(tmp_path: Path) -> None:
         assert tab.faults == []
         assert {Path(url).name for url in tab.requests if not url.startswith("data:")} == {"r.html", "c.html"}
     assert report.stat().st_size < 10e6 and comparison.stat().st_size < 10e6
+    check_use(runs[0])
+
+
+def check_use(run: RunDir) -> None:
+    """A run with sets of its own: its test error, and its thresholds at its own alpha, come out again."""
+    classifier = load(run.path, device="cpu")
+    _, test, outs = own_sets(classifier)
+    found = assess(classifier, test, outs, seed=0)
+    metrics = run.metrics()[classifier.round]
+    assert found["error"] == metrics["error"] and found["od_auroc"] == pytest.approx(metrics["od_auroc"])
+    alpha = run.config().recipe().alpha
+    np.testing.assert_array_equal(classifier.at(alpha).tau, classifier.tau)
+    assert (classifier.at(0.5).tau <= classifier.tau).all()
 
 
 @needs_chromium

@@ -63,8 +63,8 @@ def main() -> None:
     pool = Pool(np.concatenate([unrelated, copies]))
     weights = read_lpips_weights(sys.argv[1])
     guards = {
-        "the paper's rule, LPIPS on [0,1]": Guard({"test": reference}, Rule(), weights, "unit"),
-        "LPIPS on [-1,1]": Guard({"test": reference}, Rule(lpips_input="signed"), weights, "signed"),
+        "the paper's rule, LPIPS on [0,1]": Guard({"test": reference}, Rule(), weights),
+        "LPIPS on [-1,1]": Guard({"test": reference}, Rule(lpips_input="signed"), weights),
         "SSIM alone": Guard({"test": reference}),
         "L2 < 3.0 alone": Guard({"test": reference}, replace(Rule(), dissim=0.0)),
         "L2 < 2000/255 alone": Guard({"test": reference}, replace(Rule(), l2=2000 / 255)),

@@ -182,6 +182,8 @@ def test_a_finished_pass_is_not_repeated_and_other_settings_are(tmp_path: Path):
     strict = Guard(guard.references, Rule(dissim=0.0001))
     assert audit(Pool(x), strict, tmp_path)["excluded"] == {"A": {"l2": 10}, "B": {}}
     assert {row["reason"] for row in listing(tmp_path)} == {"l2"}
+    assert audit(Pool(x), Guard(guard.references, strict.rule, random_weights()), tmp_path)["lpips_used"] is True
+    audit(Pool(x), strict, tmp_path)
     (tmp_path / "excluded.parquet").unlink()
     assert audit(Pool(x), strict, tmp_path)["excluded_images"] == len(listing(tmp_path)) == 10
 
@@ -213,6 +215,8 @@ def test_sets_that_cannot_be_compared_are_refused_before_anything_is_written(tmp
         audit(Pool(x), Guard({"A": pictures(2, 0, 16)}), out)
     with pytest.raises(UserError, match="at least one reference set"):
         audit(Pool(x), Guard({}), out)
+    with pytest.raises(UserError, match="two sets have one name"):
+        audit(Pool(x), Guard({"A": x}, listed={"A": np.array([1])}), out)
     with pytest.raises(UserError, match="l2 is 9"):
         Rule(l2=9)
     assert not out.exists()

@@ -92,7 +92,7 @@ def dedup(
     with bars(quiet, verbose) as console:
         U = _pool(pool, packed, size, fit)
         size = U.x.shape[1]
-        weights, weights_hash = _weights(lpips, lpips_heads, size)
+        weights = _weights(lpips, lpips_heads, size)
         names = _names([*against, *(exact_against or []), *map(str, listed or [])])
         references = {name: _read(spec, size, fit) for name, spec in zip(names, against, strict=False)}
         copies = {
@@ -102,7 +102,6 @@ def dedup(
             {name: found.x for name, found in references.items()},
             rule,
             weights,
-            weights_hash,
             exact={name: {h: i for i, h in reversed(list(enumerate(found.hashes)))} for name, found in copies.items()},
             listed={
                 name: _ids(file, len(U), list_base)
@@ -169,12 +168,11 @@ def _read(spec: str, size: int, fit: "Fit") -> "ReadSet":
     return found
 
 
-def _weights(lpips: str | None, heads: Path | None, size: int) -> tuple["LpipsWeights | None", str | None]:
-    """The weights and a hash of them. Without any, say so: SSIM alone decides."""
+def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights | None":
+    """Without any, say so: SSIM alone decides."""
     import logging
 
     from odst.data.cache import find
-    from odst.files import digest, sha256
     from odst.vision.perceptual import SMALLEST, read_lpips_weights
 
     warn = logging.getLogger("odst").warning
@@ -184,12 +182,11 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> tuple["LpipsWe
         warn(
             f"WITHOUT LPIPS ({why}): SSIM alone decides what looks alike, and more images leave than by the paper's rule."
         )
-        return None, None
+        return None
     if lpips is None and size < SMALLEST:
         warn(f"WITHOUT LPIPS (it needs {SMALLEST}×{SMALLEST} pixels, these are {size}×{size}): SSIM alone decides.")
-        return None, None
-    weights = read_lpips_weights(path, heads)
-    return weights, digest([sha256(path), heads and sha256(heads)])
+        return None
+    return read_lpips_weights(path, heads)
 
 
 def _ids(file: Path, m: int, base: int | None) -> Any:

@@ -56,9 +56,11 @@ def audit(
     check_guard(pool, guard)
     about = describe(pool, guard)
     if fresh:
-        (out / "dedup.json").unlink(missing_ok=True)
+        for name in ("dedup.json", "excluded.parquet"):
+            (out / name).unlink(missing_ok=True)
         shutil.rmtree(out / ".dedup", ignore_errors=True)
     if (before := finished(out, about)) is not None:
+        shutil.rmtree(out / ".dedup", ignore_errors=True)  # of a process that was killed between its last two lines
         return before
     scan(pool, guard, about, out / ".dedup")
     return _finish(pool, guard, about, out, sources or {}, notes or {})
@@ -78,22 +80,19 @@ def _finish(
     bins = np.zeros((len(guard.references), n_bins), np.int64)
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     sheets: dict[str, Found] = {}
-    removed: Counter[str] = Counter()
+    removed = 0
     with whole(out / "excluded.parquet") as temporary:
         schema = SCHEMA.with_metadata({"odst.pool": about["pool"]})
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for found in read_parts(out / ".dedup", len(pool)):
                 near = (found.set < len(guard.references)) & (found.squared < squared_limit(guard.rule.radius))
-                np.add.at(
-                    bins,
-                    (found.set[near], np.minimum(found.l2[near] / guard.rule.radius * n_bins, n_bins - 1).astype(int)),
-                    1,
-                )
+                place = np.minimum(found.l2[near] / guard.rule.radius * n_bins, n_bins - 1).astype(int)
+                np.add.at(bins, (found.set[near], place), 1)
                 gone = found[found.reason != ""]
                 writer.write_table(_table(gone, pool, names, sources))
                 for number, reason in zip(gone.set.tolist(), gone.reason.tolist(), strict=True):
                     counts[names[number]][reason] += 1
-                removed["images"] += len(np.unique(gone.pool_id))
+                removed += len(np.unique(gone.pool_id))
                 for name in _doubt(found, guard):
                     sheets[name] = _closest(name, join([sheets[name], found]) if name in sheets else found, guard)
     _histogram(out, list(guard.references), bins, len(pool), guard.rule)
@@ -109,7 +108,7 @@ def _finish(
         "lpips_used": guard.weights is not None,
         "candidates": {name: int(row.sum()) for name, row in zip(guard.references, bins, strict=True)},
         "excluded": {name: dict(sorted(counter.items())) for name, counter in counts.items()},
-        "excluded_images": removed["images"],
+        "excluded_images": removed,
         "excluded_sha256": sha256(out / "excluded.parquet"),
     }
     write_json(out / "dedup.json", summary)
@@ -144,9 +143,9 @@ def _doubt(found: Found, guard: Guard) -> dict[str, np.ndarray]:
     stays, near = found.reason == "", found.squared < squared_limit(rule.radius)
     look = 1 - found.ssim < rule.dissim
     feel = found.lpips < rule.lpips if guard.weights is not None else np.ones(len(found), bool)
-    strain = (1 - found.ssim) / rule.dissim
+    strain = (1 - found.ssim) / max(rule.dissim, 1e-9)
     if guard.weights is not None:
-        strain = np.fmax(strain, found.lpips / rule.lpips)
+        strain = np.fmax(strain, found.lpips / max(rule.lpips, 1e-9))
     doubts = {
         "l2": (found.reason == "l2", rule.l2 - l2),
         "perceptual": (found.reason == "perceptual", 1 - strain),

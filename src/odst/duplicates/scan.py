@@ -34,7 +34,6 @@ class Guard:
     references: Mapping[str, Images]  # near duplicates of these leave
     rule: Rule = field(default_factory=Rule)
     weights: LpipsWeights | None = None
-    weights_hash: str | None = None
     exact: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # content hash -> row: exact copies leave
     listed: Mapping[str, np.ndarray] = field(default_factory=dict)  # sorted pool ids that leave
 
@@ -47,6 +46,8 @@ def check_guard(pool: Pool, guard: Guard) -> None:
     """Raise one line for sets that cannot be compared."""
     if not guard.references:
         raise UserError("--against: name at least one reference set, for example the test set.")
+    if len(set(guard.names)) < len(guard.names):
+        raise UserError(f"{', '.join(guard.names)}: two sets have one name. Give each its own.")
     check_pictures("the pool", pool.x)
     for name, x in guard.references.items():
         check_pictures(name, x)
@@ -70,7 +71,7 @@ def describe(pool: Pool, guard: Guard) -> dict[str, Any]:
         "exact_against": {name: digest(sorted(hashes.items())) for name, hashes in guard.exact.items()},
         "listed": {name: digest(ids.tolist()) for name, ids in guard.listed.items()},
         "rule": asdict(guard.rule),
-        "lpips_weights": guard.weights_hash,
+        "lpips_weights": None if guard.weights is None else guard.weights.fingerprint(),
     }
 
 

@@ -3,6 +3,7 @@
 LPIPS here is the distance of Zhang et al. 2018 written out, because the packages that offer it need torchvision.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ class LpipsWeights:
     weight: tuple[Tensor, ...]  # five, out × in × height × width
     bias: tuple[Tensor, ...]
     head: tuple[Tensor, ...]  # five, (channels,)
+
+    def fingerprint(self) -> str:
+        state = hashlib.blake2b(digest_size=16)
+        for tensor in (*self.weight, *self.bias, *self.head):
+            state.update(tensor.contiguous().numpy().data)
+        return state.hexdigest()
 
 
 def lpips(a: np.ndarray, b: np.ndarray, weights: LpipsWeights, scale: Scale) -> np.ndarray:

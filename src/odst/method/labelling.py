@@ -64,7 +64,9 @@ def model_hash(model: nn.Module) -> str:
 
 def as_input(rows: np.ndarray, device: torch.device | str) -> torch.Tensor:
     """Images as float NCHW in [0, 1] (channels last in memory), features as they are."""
-    x = torch.from_numpy(np.ascontiguousarray(rows)).to(device)
+    x = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(
+        device
+    )  # a mapped pool is read-only: torch wants a copy
     return x.permute(0, 3, 1, 2).float().div_(255) if x.ndim == 4 else x.float()
 
 
@@ -121,19 +123,22 @@ class _Scan:
             return
         with whole(out) as temporary:
             temporary.write_bytes(self.head)
-        self._write_note(0)
+        self._write_note(0, "")
 
     def _resume(self) -> int:
         try:
             was = json.loads(self.file.read_text())
             done = int(was["done"])
             with self.out.open("rb") as file:
-                sound = file.read(len(self.head)) == self.head and self.out.stat().st_size >= self._place(done)
+                sound = file.read(len(self.head)) == self.head
+                self.hash = ""
+                for start in range(0, done, BLOCK):
+                    self.hash = _chained(self.hash, file.read(4 * self.K * (min(start + BLOCK, done) - start)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{self.out}: the logits or the note beside them are damaged ({error}). Delete both to label the pool again."
             ) from None
-        if was != {**self.note, "done": done} or not sound:
+        if was != {**self.note, "done": done, "hash": self.hash} or not sound:
             raise UserError(
                 f"{self.out}: these logits belong to another model or pool, or are damaged. "
                 f"Delete them and {self.file.name} to label the pool again."
@@ -146,11 +151,16 @@ class _Scan:
             file.write(logits.tobytes())
             file.flush()
             os.fsync(file.fileno())
-        self._write_note(self.done + len(logits))
+        self._write_note(self.done + len(logits), _chained(self.hash, logits.tobytes()))
 
-    def _write_note(self, done: int) -> None:
-        self.done = done
-        write_json(self.file, self.note | {"done": done})
+    def _write_note(self, done: int, hash_: str) -> None:
+        self.done, self.hash = done, hash_
+        write_json(self.file, self.note | {"done": done, "hash": hash_})
 
     def _place(self, row: int) -> int:
         return len(self.head) + 4 * row * self.K
+
+
+def _chained(before: str, block: bytes) -> str:
+    """The hash of all blocks up to this one."""
+    return hashlib.blake2b(before.encode() + block, digest_size=16).hexdigest()

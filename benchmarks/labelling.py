@@ -1,0 +1,56 @@
+"""Labelling a packed pool into a file against a bare `model(batch)` loop on float images that lie ready in memory.
+
+    python -m benchmarks.labelling [--quick]
+
+Both in inference mode, batches of 512; they take turns, and the best turn of each counts. The logits must agree bit by bit.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.measuring import conclude, table
+from benchmarks.reads import write_pool
+from benchmarks.training import network
+from odst.data.pool import open_pool
+from odst.method.labelling import BATCH, as_input, infer
+
+NETWORKS = {"resnet18": 4 * BATCH, "small": 32 * BATCH}  # images
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one turn instead of four")
+    turns = 1 if parser.parse_args().quick else 4
+    torch.set_num_threads(2)
+    rows, ratios = [], {}
+    for name, images in NETWORKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_pool(Path(folder) / "pool", images, shard_rows=BATCH * 8)
+            x = open_pool(Path(folder) / "pool").x
+            model = network(name).eval()
+            batches = [as_input(x[start : start + BATCH], "cpu") for start in range(0, images, BATCH)]
+            best = {"bare": np.inf, "odst": np.inf}
+            for turn in range(turns):
+                begin = time.perf_counter()
+                with torch.inference_mode():
+                    bare = torch.cat([model(batch) for batch in batches])
+                best["bare"] = min(best["bare"], time.perf_counter() - begin)
+                begin = time.perf_counter()
+                logits = infer(model, x, out=Path(folder) / f"logits-{turn}.npy", name="label")
+                best["odst"] = min(best["odst"], time.perf_counter() - begin)
+                assert np.array_equal(logits, bare.numpy())
+        ratios[name] = best["bare"] / best["odst"]
+        rates = [f"{images / seconds:,.0f}" for seconds in best.values()]
+        rows.append([name, f"{images:,}", *rates, f"{ratios[name]:.1%}", "95%"])
+    print(table(["network", "images", "bare, images/s", "odst, images/s", "share", "wanted"], rows))
+    for name, ratio in ratios.items():
+        conclude("labelling", ratio, f"bare-loop-in-memory-{name}")
+
+
+if __name__ == "__main__":
+    main()

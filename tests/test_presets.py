@@ -1,0 +1,188 @@
+"""The paper's experiments by name: what their schedules say, and that each runs on files of the true formats."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from odst import METHODS
+from odst.config import PRESETS, Config, presets, read_config
+from odst.data.formats import CIFAR10
+from odst.errors import UserError
+from odst.method.schedule import Plan
+from odst.run import execute
+from odst.rundir import RunDir
+from odst.seeds import stream
+from test_formats import cifar10_python, dump, planes
+
+PAPER = ["cifar10-pyramidnet272", "cifar10-resnet50", "cifar100-pyramidnet272", "cifar100-resnet50", "svhn-resnet50"]
+CIFAR100 = sorted({"bus", "pickup_truck", *(f"thing{k:02d}" for k in range(98))})
+
+
+def pictures(n: int) -> np.ndarray:
+    return stream(n, "pictures").integers(256, size=(n, 32, 32, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every set of the three experiments, a few images each."""
+    folder = tmp_path_factory.mktemp("sets")
+    cifar10_python(folder / "cifar-10-batches-py", pictures(20), np.arange(20) % 10)
+    for name, each in (("train", 51), ("test", 1)):
+        fine = np.repeat(np.arange(100), each)
+        dump(folder / "cifar-100-python" / name, {"fine_labels": fine.tolist(), "data": planes(pictures(len(fine)))})
+    dump(folder / "cifar-100-python" / "meta", {"fine_label_names": CIFAR100})
+    np.save(folder / "cifar10.1_v6_data.npy", pictures(10))
+    np.save(folder / "cifar10.1_v6_labels.npy", np.arange(10, dtype=np.int32))
+    for split, n in (("train", 20), ("test", 10), ("extra", 10_030)):
+        y = (np.arange(n) % 10 + 1)[:, None].astype(np.uint8)
+        savemat(folder / f"{split}_32x32.mat", {"X": pictures(n).transpose(1, 2, 3, 0), "y": y})
+    for name in ("lsun-cr-32", "flowers102-test-32", "food101-test-32", "fgvc-aircraft-test-32"):
+        np.save(folder / f"{name}.npy", pictures(3))
+    (folder / "tiny_images.bin").write_bytes(b"".join(image.tobytes(order="F") for image in pictures(60)))
+    (folder / "80mn_cifar_idxs.txt").write_text("1\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _found(made_sets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODST_DATA", str(made_sets))
+
+
+def shortened(preset: str, network: str, **changes: object) -> Config:
+    """The preset with a step or two in each phase; thresholds that hardly trained networks can pass."""
+    whole = read_config(preset, {})
+    phases = [{"steps": 1, "lr": phase.lr, "augment": list(phase.augment)} for phase in whole.training.phases]
+    students = [
+        {"phases": [{"steps": 1, "lr": phase.lr, "augment": list(phase.augment)} for phase in student.phases or ()]}
+        for student in whole.training.students
+    ]
+    short = {"training.phases": phases, "training.students": students, "training.batch": 2, "model.name": network}
+    short |= {"method.in_threshold": False, "method.alpha_out": 0.02, "method.calibrate": "none", "run.device": "cpu"}
+    if whole.method.k is not None:
+        short["method.k"] = [1, 2, 3]
+    return read_config(preset, short | {name.replace("__", "."): value for name, value in changes.items()})
+
+
+def phases(plan: Plan) -> list[tuple[float | None, float, str, tuple[str, ...]]]:
+    return [(phase.epochs, phase.lr, phase.shape, phase.augment) for phase in plan.phases]
+
+
+# what they say
+
+FULL, PLAIN = ("crop:4", "flip", "autoaugment:cifar10", "cutout:16"), ("crop:4", "flip")
+
+
+@pytest.mark.parametrize("task", ["cifar10", "cifar100", "svhn"])
+def test_resnet50_takes_250_epochs_from_scratch_in_every_round(task: str) -> None:
+    config = read_config(f"{task}-resnet50", {})
+    augment = ("crop:4", "autoaugment:svhn", "cutout:16") if task == "svhn" else FULL
+    (schedule,) = config.schedules()
+    assert phases(schedule.plan(50_000)) == [
+        (epochs, lr, "constant", augment) for epochs, lr in ((100, 0.1), (50, 0.01), (50, 0.001), (50, 0.0001))
+    ]
+    assert (schedule.batch, schedule.weight_decay, schedule.momentum) == (128, 5e-4, 0.9)
+    assert not config.recipe().warm_start
+
+
+@pytest.mark.parametrize("task", ["cifar10", "cifar100"])
+def test_pyramidnet_is_fine_tuned_with_a_warm_restart_and_judged_after_it(task: str) -> None:
+    config = read_config(f"{task}-pyramidnet272", {})
+    base, *students = config.schedules()
+    assert config.recipe().warm_start
+    assert phases(base.plan(50_000)) == [(1000, 0.05, "cosine", FULL)]
+    for N, schedule in zip((50, 40, 30), students, strict=True):
+        assert (schedule.batch, schedule.weight_decay) == (64, 1e-4)
+        plan = schedule.plan(64_000)
+        assert phases(plan) == [(N, 0.05, "cosine", FULL), (55 - N, 0.01, "cosine", PLAIN)]
+        assert plan.at(1000 * N - 1)[1] == pytest.approx(0, abs=1e-6)
+        assert plan.at(1000 * N)[1] == 0.01
+        assert [check / 1000 for check in plan.checks()] == list(range(max(N, 44) + 1, 56))
+
+
+@pytest.mark.parametrize(
+    ("preset", "n", "K", "k", "alpha"),
+    [
+        ("cifar10-resnet50", 50_000, 10, (25_000, 50_000, 75_000), 0.998),
+        ("cifar100-resnet50", 45_000, 100, (2_250, 4_500, 6_750), 0.98),
+        ("svhn-resnet50", 73_257, 10, (25_000, 50_000, 75_000), 0.998),
+    ],
+)
+def test_each_class_may_take_what_the_paper_lets_it(
+    preset: str, n: int, K: int, k: tuple[int, ...], alpha: float
+) -> None:
+    recipe = read_config(preset, {}).recipe()
+    assert tuple(recipe.per_class(t, n, K) for t in range(recipe.rounds)) == k
+    assert recipe.alpha == alpha
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_a_preset_states_its_command_hardware_time_and_the_papers_numbers(preset: str) -> None:
+    text = (PRESETS / f"{preset}.toml").read_text()
+    for word in (f"odst run {preset}", "# Hardware:  one GPU", "# Time: ", "odst data get", "The paper's numbers"):
+        assert word in text
+    best = {"cifar10-resnet50": "1.88", "cifar10-pyramidnet272": "1.31", "svhn-resnet50": "1.36"}
+    assert (best | {"cifar100-resnet50": "14.86", "cifar100-pyramidnet272": "11.17"})[preset] in text
+
+
+def test_the_papers_experiments_are_presets() -> None:
+    assert set(PAPER) <= set(presets())
+
+
+# that they run
+
+
+@pytest.mark.parametrize(
+    "preset", [name if name.startswith("cifar10-") else pytest.param(name, marks=pytest.mark.slow) for name in PAPER]
+)
+def test_every_preset_runs_on_files_of_the_true_formats(preset: str, tmp_path: Path) -> None:
+    task = preset.partition("-")[0]
+    fewer: dict[str, object] = {"cifar10": {}, "cifar100": {"method__ratio": [5]}, "svhn": {"method__k": [2]}}[task]
+    execute(shortened(preset, "tiny", **fewer), tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    assert run.rounds() == ([0, 1] if fewer else [0, 1, 2, 3])
+    outs = {"cifar10": 5, "cifar100": 4, "svhn": 0}[task]
+    assert sum(name.startswith("out_test.") for name in run.info()["sets"]) == outs
+
+
+def test_every_method_runs_with_the_small_network_on_the_papers_data(tmp_path: Path) -> None:
+    for method, (recipe, _) in METHODS.items():
+        changes: dict[str, object] = {"method__name": method, "method__ratio": [1, 1, 1]}
+        if method == "st-cw":
+            with pytest.raises(
+                UserError, match=r"st-cw: it needs a pool of task images only.*data\.closed_pool = true"
+            ):
+                execute(shortened("cifar10-resnet50", "small", **changes), tmp_path / method)
+            changes["data__closed_pool"] = True
+        if method == "given-selection":
+            with pytest.raises(UserError, match=r"selection: this method takes.*Set data\.selection"):
+                execute(shortened("cifar10-resnet50", "small", **changes), tmp_path / method)
+            changes["data__selection"] = str(tmp_path / "odst" / "round-1" / "selection.parquet")
+        execute(shortened("cifar10-resnet50", "small", **changes), tmp_path / method)
+        assert len(RunDir(tmp_path / method).rounds()) == 1 + recipe.rounds, method
+
+
+@pytest.mark.slow
+def test_the_closed_world_of_svhn_is_its_extra_digits(tmp_path: Path) -> None:
+    execute(shortened("svhn-resnet50", "tiny", method__name="st-cw", method__k=[1]), tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    assert run.rounds() == [0, 1]
+    sets = run.info()["sets"]
+    assert sets["pool"]["images"] - sets["pool"]["excluded"] == 30
+
+
+def test_missing_sets_are_named_with_the_command_that_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODST_DATA", str(tmp_path / "nothing"))
+    with pytest.raises(UserError, match=r"odst data get cifar10 cifar10\.1 cifar100"):
+        execute(read_config("cifar10-resnet50", {}), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_pyramidnet_takes_a_step_of_two_and_two_with_odst(tmp_path: Path) -> None:
+    execute(shortened("cifar10-pyramidnet272", "pyramidnet272", method__ratio=[1]), tmp_path / "run")
+    assert RunDir(tmp_path / "run").rounds() == [0, 1]
+    assert tuple(RunDir(tmp_path / "run").info()["classes"]) == CIFAR10

@@ -228,7 +228,7 @@ def _histogram(out: Path, names: Sequence[str], bins: np.ndarray, m: int, rule: 
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, rule.radius * 1.02)
     axes.set_xlabel("L2 distance to the nearest reference, pixels in [0,1]")
-    axes.set_ylabel(f"pool images per {edges[1]:.2g}")
+    axes.set_ylabel(f"pool images per bin of {edges[1]:.2g}")
     figure.legend(frameon=False, fontsize=8, loc="outside upper left")
     with whole(out / "histogram.png") as temporary:
         figure.savefig(temporary, format="png", dpi=150)

@@ -8,7 +8,7 @@ import odst
 ROOT = Path(odst.__file__).parent
 ORDER = [
     "errors", "files", "seeds", "progress", "recipe", "data", "vision", "duplicates", "method", "self_training", "evaluation",
-    "config", "selection_file", "rundir", "run", "torchrun", "forecast", "serving", "assessment", "estimator", "report", "cli",
+    "config", "selection_file", "rundir", "run", "torchrun", "forecast", "serving", "assessment", "exporting", "val_out", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 
 
@@ -22,6 +22,8 @@ def imports(file: Path) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("odst."):
             found.add(node.module)
+        elif isinstance(node, ast.ImportFrom) and node.module == "odst":
+            found |= {f"odst.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.startswith("odst.")}
     return {room(module) for module in found}

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -89,14 +90,40 @@ def test_fresh_moves_the_old_run_aside(tmp_path: Path):
     "name", ["round-0/model.safetensors", "round-1/selection.parquet", "round-0/round.json", "run.json"]
 )
 def test_a_damaged_file_is_named_and_never_used(run: Path, tmp_path: Path, name: str):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     (copy / "final.json").unlink()
     data = (copy / name).read_bytes()
     (copy / name).write_bytes(data[:-5] + b"#####")
     fails("run", copy, "--quiet", says=Path(name).name)
+
+
+def test_a_run_killed_before_its_first_file_was_whole_begins_again(run: Path, tmp_path: Path):
+    (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
+    (tmp_path / ".run.json.x.part").write_text("{")
+    odst("run", "digits", "--out", tmp_path, *QUICK)
+    assert artefacts(tmp_path) == artefacts(run)
+
+
+def test_an_edited_config_in_a_run_is_named(run: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    text = (copy / "config.toml").read_text()
+    (copy / "config.toml").write_text(text.replace("max_copies = 3", "max_copies = 2"))
+    fails("run", copy, "--quiet", says="config.toml: it has changed")
+
+
+def test_fresh_leaves_the_old_run_alone_when_the_new_one_cannot_be(run: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    fails("run", "digits", "--out", copy, "--fresh", "--set", "data.pool_size=99999", says="photos")
+    assert artefacts(copy) == artefacts(run)
+    assert [file.name for file in tmp_path.iterdir()] == ["copy"]
+
+
+def test_a_folder_with_the_name_of_a_preset_does_not_hide_it(tmp_path: Path):
+    (tmp_path / "digits").mkdir()
+    assert "25 images, 5 classes" in odst("run", "digits", "--dry-run", cwd=tmp_path).stdout
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path):
@@ -117,6 +144,10 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path):
         (("run", "digits", "--set", "data.pool_size=99999"), "photos"),
         (("run", "digits", "--device", "cuda"), "cuda is not available"),
         (("run", "digits", "--method", "given-selection"), "Set data.selection"),
+        (("run", "digits", "--set", "training.momentum=-1"), "training.momentum is at least 0"),
+        (("run", "digits", "--set", 'training.phases=[{steps=1, lr=0.1, augment=["crip:2"]}]'), "crop"),
+        (("run", "digits", "--set", "data.labelled=x"), "labelled would be ignored"),
+        (("run", "digits", "--set", "data.pool_size=-5"), "data.pool_size"),
         (("demo", "--world", "cats"), "Choose digits or photos"),
         (("demo", "--methods", "odst,magic"), "'magic' is no method"),
     ],

@@ -79,7 +79,7 @@ def test_logits_of_another_model_or_pool_are_refused(tmp_path: Path, pool):
         infer(network(), pool, out=out, identity="b")
 
 
-@pytest.mark.parametrize("harm", ["cut", "note", "head"])
+@pytest.mark.parametrize("harm", ["cut", "note", "head", "middle"])
 def test_damaged_logits_are_named(tmp_path: Path, pool, harm):
     out = tmp_path / "logits.npy"
     infer(network(), pool, out=out)
@@ -88,7 +88,9 @@ def test_damaged_logits_are_named(tmp_path: Path, pool, harm):
     elif harm == "note":
         out.with_suffix(".json").write_text("{")
     else:
-        out.write_bytes(b"x" + out.read_bytes()[1:])
+        raw = bytearray(out.read_bytes())
+        raw[0 if harm == "head" else len(raw) // 2] ^= 1
+        out.write_bytes(bytes(raw))
     with pytest.raises(UserError, match=r"logits\.npy.*damaged"):
         infer(network(), pool, out=out)
 

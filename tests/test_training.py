@@ -36,16 +36,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
 
 
 def test_training_leaves_the_callers_randomness_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    fit(blob_world())
-    # building the model seeds the generator on purpose; what train itself draws must not show
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    train(make_mlp(), base(blob_world()), SCHEDULE, blob_world().val_in, rest_weight=1.0, seed=0, t=0)
-    torch.set_rng_state(state)
-    assert torch.equal(torch.rand(1), expected)
+    data, model = blob_world(), seeded()
+    before = torch.get_rng_state()
+    train(model, base(data), SCHEDULE, data.val_in, rest_weight=1.0, seed=0, t=0)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Interrupted(Exception):
@@ -150,3 +144,26 @@ def test_the_checkpoint_holds_no_more_than_tensors(tmp_path: Path):
         fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
     head = (tmp_path / "train-0.safetensors").read_bytes()
     assert int.from_bytes(head[:8], "little") < len(head)  # a safetensors header, no pickle
+
+
+def test_a_checkpoint_with_a_changed_byte_is_refused(tmp_path: Path):
+    from odst.progress import listening
+
+    with pytest.raises(Interrupted), listening(StopAt(80)):
+        fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
+    file = tmp_path / "train-0.safetensors"
+    raw = bytearray(file.read_bytes())
+    raw[-100] ^= 1
+    file.write_bytes(bytes(raw))
+    with pytest.raises(UserError, match="damaged"):
+        fit(blob_world(), scratch=tmp_path)
+
+
+def test_a_checkpoint_of_another_loss_is_refused(tmp_path: Path):
+    from odst.progress import listening
+
+    data = blob_world()
+    with pytest.raises(Interrupted), listening(StopAt(80)):
+        fit(data, scratch=tmp_path, checkpoint_seconds=0)
+    with pytest.raises(UserError, match="another training"):
+        train(seeded(), base(data), SCHEDULE, data.val_in, rest_weight=0.0, seed=0, t=0, scratch=tmp_path)

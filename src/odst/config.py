@@ -118,18 +118,18 @@ def presets() -> list[str]:
 def read_config(name: str, changes: dict[str, Any]) -> Config:
     """A config file, a preset's name, or a run directory, with `section.key` changes applied."""
     path = Path(name)
-    if path.is_dir():
+    if name in presets() and not (path / "config.toml").exists():  # a folder may have the name of a preset
+        path = PRESETS / f"{name}.toml"
+    elif path.is_dir():
         path = path / "config.toml"
         if not path.exists():
             raise UserError(
                 f"{name}: this folder is no run directory: there is no config.toml in it. Give a config, a preset or a run."
             )
     elif not path.suffix and not path.exists():
-        if name not in presets():
-            raise UserError(
-                f"{name}: neither a file nor a preset. Presets: {', '.join(presets())}.{_nearest(name, presets())}"
-            )
-        path = PRESETS / f"{name}.toml"
+        raise UserError(
+            f"{name}: neither a file nor a preset. Presets: {', '.join(presets())}.{_nearest(name, presets())}"
+        )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -202,7 +202,9 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key {place}.{_nearest(str(fault['loc'][-1]), valid)} Valid here: {', '.join(valid)}."
     if fault["type"] == "missing":
         return f"the key {place} is missing. Add it; `odst init` writes a complete config."
-    return f"{place}: {fault['msg'].lower()}, got {fault['input']!r}."
+    message = fault["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(fault["input"], dict) else f", got {fault['input']!r}"
+    return f"{place}: {message[0].lower()}{message[1:]}{given}."
 
 
 def _keys_beside(place: tuple[int | str, ...]) -> list[str]:

@@ -1,5 +1,6 @@
 """What a run would do, before it does it: sizes, k per round, disk, and an estimate of time."""
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 
 from odst.config import Config
-from odst.data.images import is_image
+from odst.data.images import Counted, is_image
 from odst.method.batches import mean_level
 from odst.method.labelling import BATCH, as_input, weights
 from odst.method.schedule import Schedule
@@ -45,6 +46,8 @@ def forecast(config: Config, out: Path) -> str:
         lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent)}")
     model = len(weights(prepared.make_model()))
     disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
+    if data.pool is not None and isinstance(data.pool.x, Counted):  # it will be packed into the run directory
+        disk += math.prod(data.pool.x.shape) * data.pool.x.dtype.itemsize
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
     lines.append(f"time        about {duration(seconds)}")
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """One run: a config and a directory in, rounds out. The same call goes on where an earlier one stopped."""
 
+import hashlib
 import json
 import logging
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +22,14 @@ from odst.data.images import Data, fingerprint, is_image
 from odst.data.loading import load_data
 from odst.errors import UserError
 from odst.evaluation.rounds import Scored, best_round, harm, score
-from odst.files import digest, write_json
+from odst.files import digest, sha256, write_json
+from odst.method.precision import resolve
 from odst.method.selection import Selection
 from odst.progress import listening
 from odst.rundir import RunDir
 from odst.selection_file import read_selection
 from odst.self_training import Round, calibrated, self_train
+from odst.vision.augmentation import augmenter
 from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")
@@ -60,7 +62,11 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
     def make_model() -> nn.Module:
         return make_network(config.model.name, data.K, data.labelled.x.shape[1:], mean, std)
 
-    make_model()  # an unknown network is an error now, not after the pool has been read
+    make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
+    for schedule in config.schedules():
+        resolve(schedule.precision, device)
+        for phase in schedule.phases:
+            augmenter(phase.augment, (0, 0, 0))
     return Prepared(config, data, make_model, device, given)
 
 
@@ -69,6 +75,8 @@ def execute(
 ) -> int:
     """Run `config` in `out`, or go on with it; return the round to use. `tell` hears each round's metrics."""
     run = RunDir(out)
+    if fresh:
+        prepare(config, None)  # an old run is moved aside only for a config that can be run
     resumed = run.open(config, fresh=fresh)
     prepared = prepare(config, out)
     data, recipe = prepared.data, config.recipe()
@@ -132,13 +140,13 @@ def find_base(path: Path, base: str) -> RunDir | None:
     """A run in the same folder with an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
     for beside in sorted(path.resolve().parent.iterdir()):
         run = RunDir(beside)
-        if beside == path.resolve() or not (beside / "run.json").exists() or not run.rounds():
-            continue
         try:
+            if beside == path.resolve() or not (beside / "run.json").exists() or not run.rounds():
+                continue
             if run.info().get("base") == base and run.note(0):
                 return run
-        except UserError as error:
-            log.info("not taking over a base: %s", error)
+        except (UserError, OSError) as error:  # somebody else's folder, or a damaged run: train the base here
+            log.debug("not taking over a base: %s", error)
     return None
 
 
@@ -178,7 +186,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "val_in": {"images": len(data.val_in), "hash": fingerprint(data.val_in.x, data.val_in.y)},
     }
     if data.pool is not None:
-        excluded = digest(data.pool.excluded.tolist())
+        excluded = hashlib.blake2b(np.ascontiguousarray(data.pool.excluded).data, digest_size=16).hexdigest()
         sets["pool"] = {
             "images": len(data.pool),
             "excluded": len(data.pool.excluded),
@@ -190,6 +198,8 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         sets["test"] = {"images": len(data.test), "hash": fingerprint(data.test.x, data.test.y)}
     for name, x in data.out_tests.items():
         sets[f"out_test.{name}"] = {"images": len(x), "hash": fingerprint(x)}
+    if config.data.selection is not None and prepared.given is not None:
+        sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
     recipe = config.recipe()
     base = {
         "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
@@ -285,4 +295,4 @@ class Timings:
             "completed": completed,
         }
         with open(self.file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + os.linesep)
+            file.write(json.dumps(line) + "\n")

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from safetensors.torch import load as load_weights
 from torch import nn
 
@@ -28,7 +28,7 @@ from odst.config import Config, differing_keys, dump_config, read_config
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.rounds import Scored
-from odst.files import sha256, whole, write_json, write_text
+from odst.files import digest, sha256, whole, write_json, write_text
 from odst.method.labelling import weights
 from odst.method.selection import Selection, Thresholds
 from odst.self_training import Round
@@ -53,8 +53,8 @@ class RunDir:
         """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
         if fresh and self.path.exists():
             self._move_aside()
-        if not self.path.exists() or all(file.name == "pool" for file in self.path.iterdir()):
-            return False  # a pool that was being packed when the run was stopped is no run yet
+        if not self.path.exists() or self._barely_begun(config):
+            return False
         if not (self.path / "run.json").exists():
             raise UserError(
                 f"{self.path}: this folder is not empty and holds no run. Choose another --out, or --fresh to move it aside."
@@ -68,6 +68,16 @@ class RunDir:
             )
         return True
 
+    def _barely_begun(self, config: Config) -> bool:
+        """Nothing there but what a run writes before run.json: it was killed while it packed its pool or began."""
+        mine = {"config.toml": dump_config(config)}
+        return all(
+            file.name == "pool"
+            or file.suffix == ".part"
+            or (file.is_file() and file.read_text() == mine.get(file.name))
+            for file in self.path.iterdir()
+        )
+
     def _move_aside(self) -> None:
         n = 1
         while (aside := self.path.with_name(f"{self.path.name}.old-{n}")).exists():
@@ -76,7 +86,8 @@ class RunDir:
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / "config.toml", dump_config(config))
-        write_json(self.path / "run.json", {"format": FORMAT, **info})
+        config_hash = sha256(self.path / "config.toml")
+        write_json(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
     def info(self) -> dict[str, Any]:
         info = self._json("run.json")
@@ -85,6 +96,9 @@ class RunDir:
                 f"{self.path}: this run has format {info.get('format')}, and this odst reads format {FORMAT}. "
                 "Use the odst that wrote it, or run it again with --fresh."
             )
+        config = self.path / "config.toml"
+        if not config.exists() or sha256(config) != info.get("config_hash"):
+            raise UserError(f"{config}: it has changed since the run began. Restore it, or start again with --fresh.")
         return info
 
     def config(self) -> Config:
@@ -108,7 +122,7 @@ class RunDir:
         with whole(folder / "model.safetensors") as temporary:
             temporary.write_bytes(raw)
         with whole(folder / "logits.safetensors") as temporary:
-            save_file({name: np.ascontiguousarray(z) for name, z in scored.logits.items()}, temporary)
+            temporary.write_bytes(save({name: np.ascontiguousarray(z) for name, z in scored.logits.items()}))
         selection = None
         if round_.selection is not None:
             selection = _selection_summary(round_.selection, data.classes, teacher)
@@ -122,12 +136,16 @@ class RunDir:
             "metrics": scored.metrics,
             "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
-        write_json(folder / "round.json", note)
+        write_json(folder / "round.json", note | {"digest": digest(note)})
         self.tidy()
 
     def note(self, t: int) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
         note = self._json(f"round-{t}/round.json")
+        if note.pop("digest", None) != digest(note):
+            raise UserError(
+                f"{self.round(t) / 'round.json'}: this file is damaged. Restore it, or start again with --fresh."
+            )
         for name, hash_ in note["files"].items():
             file = self.round(t) / name
             if not file.exists():

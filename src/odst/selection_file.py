@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.method.selection import GIVEN, Selection
+from odst.progress import stage
 
 
 def read_selection(file: Path, data: Data) -> Selection:
@@ -31,8 +32,10 @@ def read_selection(file: Path, data: Data) -> Selection:
             f"{file}: class {unknown[0]!r} is none of {', '.join(data.classes)}. Use the labelled set's class names."
         )
     classes = np.array([data.classes.index(str(label)) for label in labels], np.int64)
-    copies = np.asarray(table.column("repeats"), np.int64) if "repeats" in names else np.ones(len(labels), np.int64)
-    ids = np.asarray(table.column("pool_id"), np.int64) if "pool_id" in names else None
+    copies = _integers(file, table, "repeats") if "repeats" in names else np.ones(len(labels), np.int64)
+    if (copies < 1).any():
+        raise UserError(f"{file}: repeats is at least 1, got {copies.min()}. Take images that are not used out of it.")
+    ids = _integers(file, table, "pool_id") if "pool_id" in names else None
     if "content_hash" in names:
         ids = _find(table.column("content_hash").to_pylist(), ids, data, file)
     assert ids is not None
@@ -42,6 +45,12 @@ def read_selection(file: Path, data: Data) -> Selection:
         )
     if len(np.unique(ids)) != len(ids):
         raise UserError(f"{file}: a pool image stands in it twice. Use the column repeats for copies.")
+    gone = np.intersect1d(ids, data.pool.excluded)
+    if len(gone):
+        raise UserError(
+            f"{file}: {len(gone)} of its images are excluded from this pool, the first with id {gone[0]}. "
+            "Take them out of the selection, or out of the exclusion list."
+        )
     used = np.bincount(classes, minlength=data.K)
     return Selection(
         ids=ids,
@@ -67,16 +76,28 @@ def _find(hashes: list[str], ids: np.ndarray | None, data: Data, file: Path, blo
         and list(pool.content_hash(ids)) == hashes
     ):
         return ids
-    wanted = dict.fromkeys(hashes, -1)
-    for start in range(0, len(pool), block):
-        rows = np.arange(start, min(start + block, len(pool)))
-        for row, hash_ in zip(rows, pool.content_hash(rows), strict=True):
-            if wanted.get(hash_) == -1:
-                wanted[hash_] = int(row)
-    found = np.array([wanted[hash_] for hash_ in hashes], np.int64)
+    wanted: dict[str, list[int]] = {hash_: [] for hash_ in hashes}
+    with stage("find selection", len(pool), "images") as advance:
+        for start in range(0, len(pool), block):
+            rows = np.arange(start, min(start + block, len(pool)))
+            for row, hash_ in zip(rows, pool.content_hash(rows), strict=True):
+                if hash_ in wanted:
+                    wanted[hash_].append(int(row))
+            advance(len(rows))
+    # an image that stands twice in the pool may stand twice in the selection: each takes the next row
+    found = np.array([wanted[hash_].pop(0) if wanted[hash_] else -1 for hash_ in hashes], np.int64)
     missing = int((found < 0).sum())
     if missing:
         raise UserError(
             f"{file}: {missing} of its {len(hashes)} images are not in this pool. Build the pool from the same images."
         )
     return found
+
+
+def _integers(file: Path, table: pa.Table, column: str) -> np.ndarray:
+    try:
+        return table.column(column).cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, casting="safe")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError):
+        raise UserError(
+            f"{file}: the column {column} holds what is no whole number. Give one for every image."
+        ) from None

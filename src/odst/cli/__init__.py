@@ -31,14 +31,17 @@ def main() -> None:
         advice = {
             errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
             errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
+            errno.ENOTDIR: "a file stands where a folder is needed. Choose another --out.",
+            errno.EEXIST: "a file stands where a folder is needed. Choose another --out.",
             errno.EROFS: "the file system is read-only. Choose a folder you may write to with --out.",
         }.get(error.errno or 0)
         if advice is None:
             raise
         sys.exit(_fail(f"{error.filename or 'writing'}: {advice}"))
-    except KeyboardInterrupt:
-        print("odst: interrupted. The same command goes on where it stopped.", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # Ctrl-C
+            print("odst: interrupted. The same command goes on where it stopped.", file=sys.stderr)
+        raise
 
 
 def _fail(message: str) -> int:

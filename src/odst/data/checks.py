@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from odst.data.images import Data, Images, check_images, is_image
+from odst.data.images import Counted, Data, Images, check_images, is_image
 from odst.errors import UserError
 from odst.recipe import Recipe
 
@@ -26,8 +26,8 @@ def check_data(recipe: Recipe, data: Data, given: object | None = None) -> None:
     for name, x in {**others, **{f"out_test.{name}": x for name, x in data.out_tests.items()}}.items():
         if x is not None:
             check_images(name, x, like=T.x)
-            _check_finite(name, x)
-    _check_finite("labelled", T.x)
+            check_finite(name, x)
+    check_finite("labelled", T.x)
     if data.test is not None:
         _check_labels("test", data.test.y, len(data.test), data.classes)
     empty = data.pool is None or len(data.pool) == len(data.pool.excluded)
@@ -69,8 +69,8 @@ def _check_labels(name: str, y: np.ndarray, n: int, classes: tuple[str, ...], ev
         )
 
 
-def _check_finite(name: str, x: Images, block: int = 65536) -> None:
-    if is_image(x):
+def check_finite(name: str, x: Images, block: int = 65536) -> None:
+    if is_image(x) or isinstance(x, Counted):
         return
     for start in range(0, len(x), block):
         bad = ~np.isfinite(x[start : start + block]).all(axis=1)

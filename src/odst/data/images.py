@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from odst.errors import UserError
+from odst.progress import stage
 
 
 class Images(Protocol):
@@ -29,6 +31,20 @@ class Lookup(Protocol):
     """A text per pool row (its source URI, its content hash), fetched for a few rows at a time."""
 
     def __getitem__(self, rows: np.ndarray) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Images whose number and shape are known, and nothing else yet: a pool that is still to be packed."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        raise AssertionError("counted images cannot be read")
 
 
 @dataclass(frozen=True)
@@ -103,8 +119,11 @@ def content_hash(row: np.ndarray) -> str:
 def fingerprint(x: Images, y: np.ndarray | None = None, block: int = 65536) -> str:
     """A hash of a whole set, streamed."""
     state = hashlib.blake2b(f"{x.dtype.str}{x.shape}".encode(), digest_size=16)
-    for start in range(0, len(x), block):
-        state.update(np.ascontiguousarray(x[start : start + block]).data)
+    with stage("fingerprint", len(x), "images") if len(x) > 2 * block else nullcontext(lambda n: None) as advance:
+        for start in range(0, len(x), block):
+            part = np.ascontiguousarray(x[start : start + block])
+            state.update(part.data)
+            advance(len(part))
     if y is not None:
         state.update(np.ascontiguousarray(y, dtype=np.int64).data)
     return state.hexdigest()

@@ -1,15 +1,15 @@
 """The [data] section of a config, and the sets it names."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from odst.data.images import Data, Images, Labelled, Pool
+from odst.data.images import Counted, Data, Images, Labelled, Pool
 from odst.data.worlds import load_world
 from odst.errors import UserError
 from odst.seeds import stream
@@ -25,7 +25,7 @@ class DataSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     world: str | None = None  # a built-in open world: digits or photos
-    pool_size: int | None = None  # of a built-in world
+    pool_size: Annotated[int, Field(ge=1)] | None = None  # of a built-in world
     task: str | None = None  # the sets of an experiment of the paper: cifar10, cifar100 or svhn
     labelled: Sources | None = None
     pool: Sources | None = None
@@ -40,6 +40,25 @@ class DataSection(BaseModel):
     closed_pool: bool = False  # the pool holds task images only, as st-cw asks for
     join_val_in: bool = False  # T ∪ val_in as the labelled set: the reference for what val_in's labels are worth
     selection: str | None = None  # selection.parquet of the method given-selection
+
+    @field_validator("val_in", mode="before")
+    @classmethod
+    def _fraction(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and not 0 < value < 1:
+            raise ValueError("a fraction of the labelled images lies between 0 and 1")
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "DataSection":
+        """Of world, task and labelled one is meant; what the others need would be passed over in silence."""
+        kind = "world" if self.world is not None else "task" if self.task is not None else None
+        if kind is not None:
+            own = {"labelled", "val_in", "val_out", "test", "size", "fit"}
+            own |= {"pool", "task", "out_test", "excluded"} if kind == "world" else set()
+            clash = sorted(name for name in own if getattr(self, name) != type(self).model_fields[name].default)
+            if clash:
+                raise ValueError(f"{kind} brings its own sets, so {', '.join(clash)} would be ignored: take it out")
+        return self
 
     def located(self, base: Path) -> "DataSection":
         """With every path that lies beside the config made absolute."""
@@ -187,20 +206,6 @@ def report_overlaps(hashes: dict[str, list[str]]) -> None:
 # the pool --------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A pool that is not packed yet: its size is known, its images are not."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        raise AssertionError("a counted pool has no images")
-
-
 def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, ...]) -> Pool:
     """The packed pool a config names, or its sources packed into the run directory."""
     from odst.data.packing import build_pool
@@ -225,5 +230,8 @@ def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, 
     if not section.pool_truth:
         return pool
     place = {name: c for c, name in enumerate(classes)}
-    labels = open_labels(path)[np.arange(len(pool))]
-    return replace(pool, truth=np.array([place.get(label or "", -1) for label in labels], np.int64))
+    labels, truth = open_labels(path), np.empty(len(pool), np.int64)
+    for start in range(0, len(pool), 1 << 16):
+        rows = np.arange(start, min(start + (1 << 16), len(pool)))
+        truth[rows] = [place.get(label or "", -1) for label in labels[rows]]
+    return replace(pool, truth=truth)

@@ -71,7 +71,10 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray, criterion: str = "ece") -
     best = tied[np.abs(GRID[tied]).argmin()]
     if best in (0, len(GRID) - 1):
         log.warning(
-            "calibration: the best temperature, %.3f, lies at the edge of the grid: val_in may be too small or perfectly classified.",
+            "calibration: the best temperature, %.3f, lies at the edge of the grid: %s.",
             np.exp(GRID[best]),
+            "val_in is hardly ever wrong, or too small"
+            if best == 0
+            else "the model is sure and wrong, or val_in too small",
         )
     return float(np.exp(GRID[best]))

@@ -1,5 +1,6 @@
 """The state of a training in one safetensors file: tensors and a line of JSON, nothing that could be executed."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from odst.errors import UserError
@@ -63,7 +64,7 @@ class Training:
         state = identity | {"step": self.step, "best_error": self.best_error, "scaler": self.scaler.state_dict()}
         plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         with whole(file) as temporary:
-            save_file(plain, temporary, {"state": json.dumps(state)})
+            temporary.write_bytes(save(plain, {"state": json.dumps(state | {"hash": _hash(plain)})}))
 
     def load(self, file: Path, identity: dict[str, Any]) -> None:
         try:
@@ -71,6 +72,8 @@ class Training:
                 state = json.loads(opened.metadata()["state"])
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             was = {name: state[name] for name in identity}
+            if state["hash"] != _hash(tensors):
+                raise ValueError("its tensors have changed since they were written")
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{file}: this checkpoint is damaged ({error}). Delete it to train the round from its start."
@@ -99,6 +102,14 @@ def follow(average: nn.Module, model: nn.Module, decay: float) -> None:
     for a, b in pairs:
         if not a.is_floating_point():
             a.copy_(b)
+
+
+def _hash(tensors: Weights) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        state.update(name.encode())
+        state.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+    return state.hexdigest()
 
 
 def _named(part: str, tensors: Weights) -> Weights:

@@ -25,8 +25,10 @@ class Phase:
             raise UserError(
                 f"training: a phase is either `epochs` or `steps` long, got epochs={self.epochs} steps={self.steps}."
             )
-        if not (self.lr >= 0 and math.isfinite(self.lr)):
-            raise UserError(f"training: lr is a positive number, got {self.lr:g}.")
+        for name in ("lr", "end", "epochs"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise UserError(f"training: {name} of a phase is a number from 0 up, got {value:g}.")
 
     def rate(self, progress: float) -> float:
         if self.shape == "constant":
@@ -53,6 +55,10 @@ class Schedule:
             raise UserError("training: a schedule needs at least one phase, got none.")
         if self.batch < 1:
             raise UserError(f"training.batch is at least 1, got {self.batch}.")
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"training.momentum is at least 0 and below 1, got {self.momentum:g}. The paper uses 0.9.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise UserError(f"training.weight_decay is 0 or more, got {self.weight_decay:g}. The paper uses 5e-4.")
         if not 1 <= self.accumulate <= self.batch:
             raise UserError(f"training.accumulate is between 1 and the batch ({self.batch}), got {self.accumulate}.")
         if self.ema is not None and not 0 < self.ema < 1:

@@ -1,12 +1,16 @@
 """C) Select: per class, the k most confident images above both thresholds. "Above" is strict everywhere."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from odst.method.calibration import log_odds
 from odst.method.labelling import Predictions
+from odst.progress import stage
 from odst.seeds import key, mix, stream
+
+BLOCK = 1 << 17  # rows ranked at a time
 
 # Why a class took no more images
 FULL = "full: k images taken"
@@ -100,15 +104,18 @@ def select(
     K = len(tau)
     tie_key = key(seed, "ties", t)
     kept = [_Candidates(k) for _ in range(K)]
-    for ids, c, odds in p.top(tau):
-        fits = odds > tau[c]
-        if len(excluded) and len(ids):
-            fits &= ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
-        ids, c, odds = ids[fits], c[fits], odds[fits]
-        ties = mix(ids, tie_key)
-        for one in np.unique(c):
-            rows = c == one
-            kept[one].add(ids[rows], odds[rows], ties[rows])
+    blocks = -(-len(p.logits) // BLOCK)
+    with stage("select", blocks, "blocks") if blocks > 8 else nullcontext(lambda n: None) as advance:
+        for ids, c, odds in p.top(tau, BLOCK):
+            fits = odds > tau[c]
+            if len(excluded) and len(ids):
+                fits &= ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
+            ids, c, odds = ids[fits], c[fits], odds[fits]
+            ties = mix(ids, tie_key)
+            for one in np.unique(c):
+                rows = c == one
+                kept[one].add(ids[rows], odds[rows], ties[rows])
+            advance(1)
     parts = [candidates.top() for candidates in kept]
     above = np.array([candidates.seen for candidates in kept])
     copies = [_copies(len(ids), k, max_copies, stream(seed, "repeats", t, c)) for c, (ids, _) in enumerate(parts)]
@@ -137,7 +144,7 @@ def _copies(chosen: int, k: int, max_copies: int | None, rng: np.random.Generato
     if max_copies is None:
         extra = rng.integers(chosen, size=k - chosen)
     else:
-        extra = rng.permutation(chosen * (max_copies - 1))[: k - chosen] % chosen
+        extra = rng.permutation(chosen * (min(max_copies, k) - 1))[: k - chosen] % chosen
     return copies + np.bincount(extra, minlength=chosen)
 
 

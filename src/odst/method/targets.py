@@ -1,5 +1,6 @@
 """D) Targets: one-hot on T, q on I, v on the rest."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,16 @@ class Examples:
     def __len__(self) -> int:
         """Images of one epoch: T ∪ I with its repeats."""
         return len(self.T) + len(self.entries)
+
+    def digest(self) -> str:
+        """What these examples are, in short: enough to tell a student's from another's."""
+        state = hashlib.blake2b(
+            f"{len(self.T)} {self.damping} {self.p and self.p.temperature}".encode(), digest_size=16
+        )
+        if self.I is not None:
+            for array in (self.I.ids, self.I.classes, self.I.copies, self.I.log_odds):
+                state.update(np.ascontiguousarray(array).data)
+        return state.hexdigest()
 
     def batch(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images and targets at these places of T ∪ I: one-hot labels first, then q."""

@@ -64,7 +64,8 @@ def train(
         "t": t,
         "schedule": digest(asdict(schedule)),
         "start": model_hash(model),
-        "images": len(examples),
+        "examples": examples.digest(),
+        "rest_weight": rest_weight,
     }
     file = scratch / f"train-{t}.safetensors" if scratch else None
     dtype = resolve(schedule.precision, device)

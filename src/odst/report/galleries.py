@@ -118,14 +118,15 @@ def choose(
 
 
 def ladder(counts: np.ndarray, most: int) -> np.ndarray:
-    """Ranks that stand for what comes and goes between the counts of neighbouring alphas, as many as fit between any two."""
+    """Ranks that stand for what comes and goes between the counts of neighbouring alphas: some between any two, then evenly."""
     levels = np.unique(counts)
     ranks = np.empty(0, int)
-    for each in (24, 12, 6, 3, 2, 1):
+    for each in (6, 3, 2, 1):
         between = [np.linspace(a, b - 1, each).astype(int) for a, b in pairwise(levels)]
         ranks = np.unique(np.concatenate([np.empty(0, int), *between]))
         if len(ranks) <= most:
-            return ranks
+            more = np.linspace(levels[0], levels[-1] - 1, most - len(ranks)).astype(int) if len(ranks) else ranks
+            return np.union1d(ranks, more)
     return ranks[np.unique(np.linspace(0, len(ranks) - 1, most).astype(int))]
 
 

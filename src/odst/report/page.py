@@ -61,7 +61,7 @@ def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, rela
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
         "summary": words.summary(found),
-        "columns": COLUMNS_SHOWN,
+        "columns": [one for one in COLUMNS_SHOWN if any(r.metrics[one[1]] is not None for r in found.rounds)],
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],

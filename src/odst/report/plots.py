@@ -82,7 +82,7 @@ def class_bars(title: str, classes: Sequence[str], used: Sequence[int], entries:
     """The paper's histogram: images taken per class (solid), with their repeats (pale), against the cap k."""
     K = len(classes)
     top = nice_ticks(0, max(k, *entries))
-    width = max(WIDTH, 60 + 14 * K)
+    width = max(WIDTH, 60 + 10 * K)
     labelled = K <= 20
     longest = max(len(name) for name in classes)
     slanted = labelled and longest * 7 > (width - 56) / K

@@ -35,7 +35,10 @@ function showAlpha(round, at) {
   byId("alpha-total").textContent = text + ".";
   const rows = byId("alpha-rows");
   rows.replaceChildren();
+  const many = round.classes.length > 12;
+  let idle = 0;
   for (const one of round.classes) {
+    if (many && !taken(one, at) && !taken(one, stops.own)) { idle++; continue; }
     const n = taken(one, at), before = taken(one, stops.own), meter = element("div", "meter"), bar = element("i"), mark = element("b");
     bar.style.width = 100 * n / k + "%";
     mark.style.left = `calc(${100 * before / k}% - 1px)`;
@@ -48,6 +51,7 @@ function showAlpha(round, at) {
     name.title = one.name;
     rows.append(name, meter, number, comeAndGo(one, n, before));
   }
+  byId("alpha-idle").textContent = idle ? `${count.format(idle)} more classes take nothing, here as in the run.` : "";
 }
 
 function comeAndGo(one, n, before) {
@@ -74,6 +78,7 @@ function galleriesFor(round) {
   if (!box) return;
   box.replaceChildren();
   const many = round.classes.length > 12;
+  let opened = 0;
   for (const one of round.classes) {
     const block = element("details", "class"), title = element("summary", "", one.name);
     title.append(element("span", "faint", `${count.format(one.used)} selected, ${count.format(one.above)} above the threshold, at most ${count.format(round.k)}`));
@@ -89,7 +94,7 @@ function galleriesFor(round) {
       }
     };
     block.addEventListener("toggle", () => block.open && fill());
-    block.open = !many || box.children.length < 3;
+    block.open = !many || (one.used > 0 && opened++ < 3);
     if (block.open) fill();
     box.append(block);
   }

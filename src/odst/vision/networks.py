@@ -91,15 +91,19 @@ def small(K: int) -> nn.Sequential:
 
 
 def mlp(K: int, D: int) -> nn.Sequential:
-    """Two hidden layers on frozen features."""
+    """Two hidden layers on frozen features. Features have no crops and flips: dropout keeps the network from knowing the few
+    labelled rows by heart, and so from telling them from their own kind in the pool."""
     width = 256
     return nn.Sequential(
+        nn.Dropout(0.2),
         nn.Linear(D, width, bias=False),
         nn.BatchNorm1d(width),
         nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
         nn.Linear(width, width, bias=False),
         nn.BatchNorm1d(width),
         nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
         nn.Linear(width, K),
     )
 

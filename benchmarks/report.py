@@ -5,6 +5,7 @@ with a little noise, and its selection is made anew from them. The anchor is one
 """
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -15,7 +16,7 @@ import numpy as np
 from benchmarks.measuring import conclude, peak_memory, table
 from odst.config import read_config
 from odst.data.worlds import load_world
-from odst.files import sha256, write_json, write_text
+from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions
 from odst.method.selection import select
 from odst.run import execute
@@ -30,6 +31,8 @@ def grow(run: RunDir, m: int) -> None:
     config = (run.path / "config.toml").read_text().replace("[data]\n", f"[data]\npool_size = {m}\n")
     ks = ", ".join(map(str, PER_CLASS))
     write_text(run.path / "config.toml", config.replace("[method]\n", f"[method]\nk = [{ks}]\n"))
+    info = json.loads((run.path / "run.json").read_text())
+    write_json(run.path / "run.json", info | {"config_hash": sha256(run.path / "config.toml")})
     data = load_world("photos", 0, m)
     for t in run.rounds()[:-1]:
         file = run.scratch / f"pool-logits-{t}.npy"
@@ -46,7 +49,8 @@ def grow(run: RunDir, m: int) -> None:
         note = json.loads((folder / "round.json").read_text())
         note["selection"] = _selection_summary(I, data.classes, teacher)
         note["files"]["selection.parquet"] = sha256(folder / "selection.parquet")
-        write_json(folder / "round.json", note)
+        note.pop("digest")
+        write_json(folder / "round.json", note | {"digest": digest(note)})
 
 
 def one_pass(run: RunDir) -> float:
@@ -70,15 +74,20 @@ def main() -> None:
         anchor = one_pass(run)
         page = Path(place) / "report.html"
         command = ["-c", "from odst.cli import main; main()", "report", str(run.path), "--out", str(page)]
+        before = os.times()
         peak, seconds = peak_memory(command)
+        after = os.times()
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        size = page.stat().st_size
         row = (
             f"{m:,}",
             len(run.rounds()) - 1,
             f"{seconds:.1f}",
+            f"{cpu:.1f}",
             f"{peak / 1e6:.0f}",
-            f"{page.stat().st_size / 1e6:.1f}",
+            f"{size / 1e6:.1f}",
         )
-        print(table(("pool images", "teachers", "seconds", "private MB", "page MB"), [row]))
+        print(table(("pool images", "teachers", "seconds", "CPU seconds", "private MB", "page MB"), [row]))
         conclude("report", seconds / anchor, f"one pass of numpy over the teachers' logits, {anchor:.2f} s")
 
 

@@ -187,6 +187,7 @@ def test_a_run_that_is_none_or_too_old_is_one_line(run: RunDir, tmp_path: Path) 
         assert "format 0" in fails(command, old)
 
 
+@pytest.mark.slow
 def test_onnx_and_torch_agree_and_the_file_knows_its_classes(run: RunDir, world: Data, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra odst[onnx] is not installed")
     classifier = load(run.path, device="cpu")

@@ -139,9 +139,10 @@ def test_the_running_mean_is_the_model_that_is_judged_and_kept() -> None:
         fit(with_batch_norm(), Schedule(phases=one_step, batch=16)).state_dict(),
     )
     kept = fit(with_batch_norm(), Schedule(phases=one_step, batch=16, ema=0.9)).state_dict()
-    for name in ("net.0.weight", "net.1.running_var", "net.6.bias"):
-        torch.testing.assert_close(kept[name], 2 / 11 * start[name] + 9 / 11 * plain[name])
-        assert not torch.equal(kept[name], plain[name])
+    assert not torch.equal(kept["net.1.weight"], plain["net.1.weight"])
+    for name, value in kept.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, 2 / 11 * start[name] + 9 / 11 * plain[name])
 
 
 @pytest.mark.parametrize("stop", [5, 26])

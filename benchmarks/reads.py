@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from odst.data.pool import FORMAT, open_pool
-from odst.files import sha256
 
 BATCH = 256
 ROUNDS = 5
@@ -53,7 +52,7 @@ def write_pool(path: Path, n: int, shard_rows: int) -> None:
         length = min(shard_rows, n - first)
         file = path / "shards" / f"{len(shards):05d}.npy"
         np.save(file, rng.integers(0, 256, (length, 32, 32, 3), dtype=np.uint8))
-        shards.append({"file": f"shards/{file.name}", "length": length, "sha256": sha256(file)})
+        shards.append({"file": f"shards/{file.name}", "length": length, "sha256": ""})
     manifest = {"format": FORMAT, "dtype": "uint8", "row": [32, 32, 3], "count": n, "shards": shards}
     (path / "manifest.json").write_text(json.dumps(manifest))
 

@@ -1,5 +1,6 @@
 """The paper's experiments by name: what their schedules say, and that each runs on files of the true formats."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,17 @@ def pictures(n: int) -> np.ndarray:
     return stream(n, "pictures").integers(256, size=(n, 32, 32, 3), dtype=np.uint8)
 
 
+def cifar100(folder: Path, name: str, fine: np.ndarray) -> None:
+    dump(folder / "cifar-100-python" / name, {"fine_labels": fine.tolist(), "data": planes(pictures(len(fine)))})
+
+
 @pytest.fixture(scope="module", autouse=True)
 def made_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every set of the three experiments, a few images each."""
     folder = tmp_path_factory.mktemp("sets")
     cifar10_python(folder / "cifar-10-batches-py", pictures(20), np.arange(20) % 10)
-    for name, each in (("train", 51), ("test", 1)):
-        fine = np.repeat(np.arange(100), each)
-        dump(folder / "cifar-100-python" / name, {"fine_labels": fine.tolist(), "data": planes(pictures(len(fine)))})
+    cifar100(folder, "train", np.arange(5100) % 100)
+    cifar100(folder, "test", np.arange(100))
     dump(folder / "cifar-100-python" / "meta", {"fine_label_names": CIFAR100})
     np.save(folder / "cifar10.1_v6_data.npy", pictures(10))
     np.save(folder / "cifar10.1_v6_labels.npy", np.arange(10, dtype=np.int32))
@@ -146,7 +150,12 @@ def test_every_preset_runs_on_files_of_the_true_formats(preset: str, tmp_path: P
     assert sum(name.startswith("out_test.") for name in run.info()["sets"]) == outs
 
 
-def test_every_method_runs_with_the_small_network_on_the_papers_data(tmp_path: Path) -> None:
+def test_every_method_runs_with_the_small_network_on_the_papers_data(
+    made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = shutil.copytree(made_sets, tmp_path / "sets", ignore=shutil.ignore_patterns("extra_32x32.mat"))
+    cifar100(sets, "train", np.arange(8))  # val_out: the network sees it in every round of every method
+    monkeypatch.setenv("ODST_DATA", str(sets))
     for method, (recipe, _) in METHODS.items():
         changes: dict[str, object] = {"method__name": method, "method__ratio": [1, 1, 1]}
         if method == "st-cw":
@@ -182,7 +191,16 @@ def test_missing_sets_are_named_with_the_command_that_gets_them(
 
 
 @pytest.mark.slow
-def test_pyramidnet_takes_a_step_of_two_and_two_with_odst(tmp_path: Path) -> None:
-    execute(shortened("cifar10-pyramidnet272", "pyramidnet272", method__ratio=[1]), tmp_path / "run")
+def test_pyramidnet_takes_a_step_of_two_and_two_with_odst(
+    made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = shutil.copytree(made_sets, tmp_path / "sets", ignore=shutil.ignore_patterns("extra_32x32.mat"))
+    cifar100(sets, "train", np.arange(8))
+    (sets / "tiny_images.bin").write_bytes(pictures(6).tobytes())
+    monkeypatch.setenv("ODST_DATA", str(sets))
+    execute(
+        shortened("cifar10-pyramidnet272", "pyramidnet272", method__ratio=[1], data__out_test={"lsun-cr": "lsun-cr"}),
+        tmp_path / "run",
+    )
     assert RunDir(tmp_path / "run").rounds() == [0, 1]
     assert tuple(RunDir(tmp_path / "run").info()["classes"]) == CIFAR10

@@ -61,7 +61,13 @@ def main() -> None:
         write(file, m)
         reading, choosing = seconds(read, file), seconds(choose, file)
         peak, _ = peak_memory(["-m", "benchmarks.selection", "--only", str(file)])
-    row = [f"{m:,} × {K}", f"{reading:.2f} s", f"{choosing:.2f} s", f"{choosing / reading:.1f}", f"{peak / 2**20:,.0f} MiB"]
+    row = [
+        f"{m:,} × {K}",
+        f"{reading:.2f} s",
+        f"{choosing:.2f} s",
+        f"{choosing / reading:.1f}",
+        f"{peak / 2**20:,.0f} MiB",
+    ]
     print(table(["rows × classes", "reading the file", "selection", "ratio", "peak memory"], [row]))
     if peak >= 10**9:
         sys.exit(f"peak memory {peak / 1e9:.2f} GB is not below 1 GB")

@@ -30,7 +30,9 @@ def contact_sheet(
     step = height + lines * (TEXT + 3) + GAP
     top = GAP + (TEXT + 5 + 2 * GAP if title else 0)
     size = (GAP + columns * (width + GAP), top + math.ceil(len(tiles) / columns) * step)
-    sheet = Image.new("RGB", size if not title else (max(size[0], GAP * 2 + int(heading.getlength(title))), size[1]), PAPER)
+    sheet = Image.new(
+        "RGB", size if not title else (max(size[0], GAP * 2 + int(heading.getlength(title))), size[1]), PAPER
+    )
     draw = ImageDraw.Draw(sheet)
     if title:
         draw.text((GAP, GAP), title, INK, font=heading)
@@ -50,7 +52,9 @@ def _tile(image: np.ndarray, cell: int) -> Image.Image:
         factor = max(1, round(cell / side))
         return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
     scale = cell / side
-    return picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), Image.Resampling.BICUBIC)
+    return picture.resize(
+        (max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), Image.Resampling.BICUBIC
+    )
 
 
 def _cut(line: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:

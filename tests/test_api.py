@@ -28,6 +28,7 @@ def example():
     raise AssertionError("neither README.md nor docs/api.md shows the loop")
 
 
+@pytest.mark.slow
 def test_the_example_works_as_pasted(tmp_path):
     done = subprocess.run([sys.executable, "-c", example()], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

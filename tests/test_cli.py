@@ -77,6 +77,7 @@ def test_another_config_is_refused_and_its_keys_are_named(run: Path):
     assert artefacts(run) == before
 
 
+@pytest.mark.slow
 def test_fresh_moves_the_old_run_aside(tmp_path: Path):
     out = tmp_path / "run"
     odst("run", "digits", "--method", "supervised", "--out", out, *QUICK)
@@ -98,6 +99,7 @@ def test_a_damaged_file_is_named_and_never_used(run: Path, tmp_path: Path, name:
     fails("run", copy, "--quiet", says=Path(name).name)
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_file_was_whole_begins_again(run: Path, tmp_path: Path):
     (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
     (tmp_path / ".run.json.x.part").write_text("{")
@@ -121,6 +123,7 @@ def test_fresh_leaves_the_old_run_alone_when_the_new_one_cannot_be(run: Path, tm
     assert [file.name for file in tmp_path.iterdir()] == ["copy"]
 
 
+@pytest.mark.slow
 def test_a_folder_with_the_name_of_a_preset_does_not_hide_it(tmp_path: Path):
     (tmp_path / "digits").mkdir()
     assert "25 images, 5 classes" in odst("run", "digits", "--dry-run", cwd=tmp_path).stdout
@@ -177,6 +180,7 @@ def small_disk(tmp_path: Path):
     subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_space(small_disk: Path):
     (small_disk / "ballast").write_bytes(bytes(270_000))
     fails("run", "digits", "--quiet", "--out", small_disk / "run", *QUICK, says="the disk is full")
@@ -190,6 +194,7 @@ def test_a_read_only_folder_is_one_line(small_disk: Path):
     fails("run", "digits", "--quiet", "--out", small_disk / "run", *QUICK, says="read-only")
 
 
+@pytest.mark.slow
 def test_harm_ends_the_run_where_that_is_asked_for(tmp_path: Path):
     # students that train for one step at a huge rate are worse than their teacher
     bad = "training.students=[{phases=[{steps=1, lr=3.0}]}]"

@@ -45,6 +45,7 @@ def gone(out: str) -> list[tuple[int, str, str]]:
     return [(row["pool_id"], row["reference_set"], row["reason"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_the_command_lists_leaks_between_any_two_sets(folder: Path):
     odst = str(Path(sys.executable).parent / "odst")
     command = [odst, "dedup", "pool.npy", "--against", "test.npy", "--against", "test.npy"]

@@ -229,7 +229,8 @@ def quality(classifier, x_test, y_test, x_other):
     return (classifier.classes_[inside.argmax(axis=1)] != y_test).mean(), auroc
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_in_an_open_world_it_improves_on_its_base_and_beats_plain_self_training(seed):
     X, y, pool, truth, out, *test = open_digits(seed)
     odst = ODSTClassifier(random_state=seed).fit(X, y, unlabelled=pool, out=out)

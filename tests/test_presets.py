@@ -150,6 +150,7 @@ def test_every_preset_runs_on_files_of_the_true_formats(preset: str, tmp_path: P
     assert sum(name.startswith("out_test.") for name in run.info()["sets"]) == outs
 
 
+@pytest.mark.slow
 def test_every_method_runs_with_the_small_network_on_the_papers_data(
     made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,10 +98,8 @@ class _Lines:
     def finish(self, name: str, completed: bool) -> None:
         rate, unit = self.running.pop()
         seconds = time.monotonic() - rate.begin
-        self._say(
-            f"{name}: {rate.count:,} {unit} in {seconds:.1f} s ({rate.text(unit)})"
-            + ("" if completed else ", broken off")
-        )
+        done = f"{rate.count:,} {unit} in {seconds:.1f} s ({rate.text(unit)})" if rate.count else f"{seconds:.1f} s"
+        self._say(f"{name}: {done}" + ("" if completed else ", broken off"))
 
     def _say(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)

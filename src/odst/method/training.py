@@ -86,7 +86,7 @@ def train(
     ):
         for batch in batches:
             _, lr = plan.at(now.step)
-            torch.manual_seed(key(seed, "noise", t, now.step, rank))  # dropout and the like
+            seed_noise(key(seed, "noise", t, now.step, rank), device)
             now.model.train()
             now.optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=device)
@@ -116,6 +116,16 @@ def train(
     if rank == 0:
         now.model.load_state_dict(now.best)
     return now.model
+
+
+def seed_noise(seed: int, device: str) -> None:
+    """Dropout and the like draw from the device's own generator. torch.manual_seed would seed every device, and where CUDA
+    is not in use it keeps a note of each call for later: a leak, at one call a step."""
+    torch.default_generator.manual_seed(seed)
+    if device == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def begin(model: nn.Module, schedule: Schedule, images: bool, dtype: torch.dtype, device: str) -> Training:

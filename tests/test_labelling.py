@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from interruption import Interrupted, StopAfter
 from odst.errors import UserError
 from odst.method.labelling import BLOCK, Predictions, infer, model_hash, weights
 from odst.progress import listening
@@ -23,26 +24,6 @@ def pool() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(M, D)).astype(np.float32)
 
 
-class Killed(Exception):
-    pass
-
-
-class StopAfter:
-    def __init__(self, images: int):
-        self.left = images
-
-    def start(self, name, total, unit, done):
-        def advance(n):
-            self.left -= n
-            if self.left <= 0:
-                raise Killed
-
-        return advance
-
-    def finish(self, name, completed):
-        pass
-
-
 def test_logits_in_a_file_are_those_in_memory(tmp_path: Path, pool):
     model = network()
     in_memory = infer(model, pool)
@@ -55,7 +36,7 @@ def test_logits_in_a_file_are_those_in_memory(tmp_path: Path, pool):
 @pytest.mark.parametrize("images", [1, BLOCK, BLOCK + 1, 2 * BLOCK + 600])
 def test_a_scan_broken_off_anywhere_goes_on_to_the_same_bits(tmp_path: Path, pool, images):
     model, out = network(), tmp_path / "logits.npy"
-    with pytest.raises(Killed), listening(StopAfter(images)):
+    with pytest.raises(Interrupted), listening(StopAfter(images)):
         infer(model, pool, out=out, name="label pool")
     done = json.loads(out.with_suffix(".json").read_text())["done"]
     assert done <= images

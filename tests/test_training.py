@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from blobs import blob_world, make_mlp
+from interruption import Interrupted, StopAfter
 from odst import Phase, Schedule
 from odst.errors import UserError
 from odst.method.labelling import infer, model_hash
 from odst.method.targets import Examples
 from odst.method.training import train
+from odst.progress import listening
 
 SCHEDULE = Schedule(phases=(Phase(steps=40, lr=0.1, shape="cosine"),), batch=16)
 
@@ -42,35 +44,11 @@ def test_training_leaves_the_callers_randomness_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class Interrupted(Exception):
-    pass
-
-
-class StopAt:
-    """A listener that breaks a training off after some images: what a signal does, at an exact place."""
-
-    def __init__(self, images: int):
-        self.left = images
-
-    def start(self, name, total, unit, done):
-        def advance(n):
-            self.left -= n
-            if self.left <= 0:
-                raise Interrupted
-
-        return advance
-
-    def finish(self, name, completed):
-        pass
-
-
 @pytest.mark.parametrize("stop", [1, 7, 33, 36, 39])
 def test_a_training_broken_off_anywhere_resumes_to_the_same_bits(tmp_path: Path, stop):
-    from odst.progress import listening
-
     data = blob_world()
     whole = model_hash(fit(data))
-    with pytest.raises(Interrupted), listening(StopAt(stop * 16)):
+    with pytest.raises(Interrupted), listening(StopAfter(stop * 16)):
         fit(data, scratch=tmp_path, checkpoint_seconds=0)
     assert model_hash(fit(data, scratch=tmp_path, checkpoint_seconds=0)) == whole
 
@@ -82,9 +60,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path):
 
 
 def test_a_foreign_checkpoint_is_refused(tmp_path: Path):
-    from odst.progress import listening
-
-    with pytest.raises(Interrupted), listening(StopAt(80)):
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
         fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
     with pytest.raises(UserError, match="another training"):
         fit(blob_world(), scratch=tmp_path, seed=1)
@@ -138,18 +114,14 @@ def test_a_loss_that_is_no_number_stops_the_training_and_names_the_place():
 
 
 def test_the_checkpoint_holds_no_more_than_tensors(tmp_path: Path):
-    from odst.progress import listening
-
-    with pytest.raises(Interrupted), listening(StopAt(80)):
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
         fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
     head = (tmp_path / "train-0.safetensors").read_bytes()
     assert int.from_bytes(head[:8], "little") < len(head)  # a safetensors header, no pickle
 
 
 def test_a_checkpoint_with_a_changed_byte_is_refused(tmp_path: Path):
-    from odst.progress import listening
-
-    with pytest.raises(Interrupted), listening(StopAt(80)):
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
         fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
     file = tmp_path / "train-0.safetensors"
     raw = bytearray(file.read_bytes())
@@ -160,10 +132,8 @@ def test_a_checkpoint_with_a_changed_byte_is_refused(tmp_path: Path):
 
 
 def test_a_checkpoint_of_another_loss_is_refused(tmp_path: Path):
-    from odst.progress import listening
-
     data = blob_world()
-    with pytest.raises(Interrupted), listening(StopAt(80)):
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
         fit(data, scratch=tmp_path, checkpoint_seconds=0)
     with pytest.raises(UserError, match="another training"):
         train(seeded(), base(data), SCHEDULE, data.val_in, rest_weight=0.0, seed=0, t=0, scratch=tmp_path)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from blobs import blob_world, make_mlp
+from interruption import Interrupted, StopAfter
 from odst import Labelled, Phase, Pool, Schedule
 from odst.errors import UserError
 from odst.method.batches import Draw, Joint, ahead
@@ -20,7 +21,6 @@ from odst.method.targets import Examples
 from odst.method.training import begin, eq3, train
 from odst.progress import listening
 from odst.seeds import stream
-from test_training import Interrupted, StopAt
 
 STEPS = (Phase(steps=30, lr=0.1, shape="cosine"),)
 
@@ -149,7 +149,7 @@ def test_the_running_mean_is_the_model_that_is_judged_and_kept() -> None:
 def test_a_training_with_all_its_state_resumes_to_the_same_bits(tmp_path: Path, stop: int) -> None:
     schedule = Schedule(phases=STEPS, batch=16, ema=0.9, accumulate=2, precision="float16")
     whole = model_hash(fit(with_batch_norm(), schedule))
-    with pytest.raises(Interrupted), listening(StopAt(stop * 16)):
+    with pytest.raises(Interrupted), listening(StopAfter(stop * 16)):
         fit(with_batch_norm(), schedule, tmp_path, checkpoint_seconds=0)
     assert (tmp_path / "train-0.safetensors").exists()
     assert model_hash(fit(with_batch_norm(), schedule, tmp_path, checkpoint_seconds=0)) == whole

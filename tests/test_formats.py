@@ -8,7 +8,6 @@ import pytest
 from scipy.io import savemat
 
 from odst.data.formats import CIFAR10, CORRUPTIONS, open_format, read_corruptions, read_exclusions, read_format
-from odst.data.views import Joined
 from odst.errors import UserError
 
 rng = np.random.default_rng(0)
@@ -256,21 +255,6 @@ def test_other_paths_are_none_of_these_formats(tmp_path: Path) -> None:
     np.save(tmp_path / "array.npy", pictures(1))
     for path in (tmp_path, tmp_path / "train", tmp_path / "test", tmp_path / "array.npy", tmp_path / "absent"):
         assert read_format(path) is None
-
-
-def test_joined_sets_read_as_one_array() -> None:
-    parts = [pictures(3), pictures(1), pictures(4)]
-    one, joined = np.concatenate(parts), Joined(parts)
-    assert joined.shape == one.shape
-    for rows in (
-        slice(2, 6),
-        slice(None, None, 3),
-        np.array([7, 0, 3, 3, -1]),
-        one[:, 0, 0, 0] > 99,
-        5,
-        np.array([], int),
-    ):
-        np.testing.assert_array_equal(joined[rows], one[rows])
 
 
 def test_exclusion_lists_know_from_which_number_they_count(tmp_path: Path) -> None:

@@ -6,12 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odst.data.joining import join_pools
 from odst.data.packing import build_pool
-from odst.data.pool import Sharded, open_pool, original_sizes, verify_pool
+from odst.data.pool import open_pool, original_sizes, verify_pool
 from odst.data.reading import read_set
 from odst.errors import UserError
 from pictures import picture
@@ -21,24 +19,6 @@ def packed(tmp: Path, name: str, first: int, last: int, shard_rows: int = 4) -> 
     np.save(tmp / f"{name}.npy", np.stack([picture(i, 8, 8) for i in range(first, last)]))
     build_pool(tmp / f"{name}.npy", tmp / name, size=8, shard_rows=shard_rows)
     return tmp / name
-
-
-@settings(deadline=None, max_examples=60)
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), data=st.data())
-def test_rows_over_shards_are_those_of_one_array(lengths: list[int], data: st.DataObject) -> None:
-    whole = np.random.default_rng(0).integers(0, 256, (sum(lengths), 2, 2, 3), dtype=np.uint8)
-    parts = np.split(whole, np.cumsum(lengths)[:-1])
-    x = Sharded(parts, {"row": [2, 2, 3], "dtype": "uint8"})
-    n = len(whole)
-    rows = np.array(data.draw(st.lists(st.integers(-n, n - 1), max_size=200)), np.int64)
-    assert (x[rows] == whole[rows]).all()
-    assert x[rows].shape == whole[rows].shape
-    a, b, step = data.draw(st.tuples(st.integers(-n, n), st.integers(-n, n), st.sampled_from([1, 1, 2, -1])))
-    assert x[a:b:step].tolist() == whole[a:b:step].tolist()
-    mask = rows % 2 == 0
-    assert (x[np.isin(np.arange(n), rows[mask])] == whole[np.isin(np.arange(n), rows[mask])]).all()
-    with pytest.raises(IndexError):
-        x[np.array([n])]
 
 
 def test_what_is_read_from_a_pool_is_the_callers_own(tmp_path: Path) -> None:

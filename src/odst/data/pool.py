@@ -5,6 +5,7 @@
     POOL/index.parquet      id, source, hash, width, height, label
     POOL/rejected.parquet   source, reason, detail
     POOL/excluded.parquet   pool ids that are in the pool no more (the leak guard leaves it), in a column pool_id
+    POOL/.dedup             what the leak guard has so far, until its list is whole
 
 A joined pool has only a manifest that names other packed pools; their rows follow each other and nothing is copied.
 """
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from odst.data.formats import read_exclusions
 from odst.data.images import Pool
+from odst.data.views import Joined
 from odst.errors import UserError
 from odst.files import digest, sha256
 from odst.progress import stage
@@ -76,14 +78,22 @@ class Shard:
     sha256: str
 
 
-def open_pool(path: str | os.PathLike[str], excluded: Iterable[str | os.PathLike[str]] = ()) -> Pool:
-    """Memory-mapped; a few bytes of memory per shard. `excluded` are more lists of ids that leave the pool."""
+def open_pool(
+    path: str | os.PathLike[str], excluded: Iterable[str | os.PathLike[str]] = (), *, every: bool = False
+) -> Pool:
+    """Memory-mapped; a few bytes of memory per shard. `excluded` are more lists of ids that leave the pool.
+
+    `every` is for the leak guard, which looks at all images, whatever an earlier pass has left in the pool.
+    """
     path = Path(path)
     manifest = read_manifest(path)
-    x = Sharded([_map(shard, manifest) for shard in shards(path, manifest)], manifest)
+    x = Joined([_map(shard, manifest) for shard in shards(path, manifest)])
     columns = list(indexes(path, manifest))
-    lists = [read_ids(Path(file), len(x)) for file in excluded]
-    gone = np.unique(np.concatenate([np.empty(0, np.int64), *_excluded(path, manifest), *lists]))
+    lists = [] if every else list(_excluded(path, manifest))
+    for file in map(Path, excluded):
+        _check_pass(file.parent)
+        lists.append(read_ids(file, len(x), identity(manifest)))
+    gone = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
 
 
@@ -118,30 +128,48 @@ def indexes(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, int]]:
 
 
 def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:
+    _check_pass(path)
     for name in ("excluded.parquet", "duplicates.parquet"):
         if (path / name).is_file():
-            yield read_ids(path / name, manifest["count"])
+            yield read_ids(path / name, manifest["count"], identity(manifest))
     first = 0
     for member, below in members(path, manifest):
         yield from (ids + first for ids in _excluded(member, below))
         first += below["count"]
 
 
-def read_ids(path: Path, m: int) -> np.ndarray:
-    """Sorted pool ids from a parquet or CSV table with a column `pool_id`, or from a published list, one a line."""
+def _check_pass(folder: Path) -> None:
+    if (folder / ".dedup").is_dir():
+        raise UserError(
+            f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
+            f"again: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+        )
+
+
+def read_ids(path: Path, m: int, pool: str | None = None) -> np.ndarray:
+    """Sorted pool ids from a parquet or CSV table with a column `pool_id`, or from a published list, one a line.
+
+    `pool` is the pool's identity: a list of the leak guard says which pool it was made for.
+    """
     if not path.is_file():
         raise UserError(f"{path}: there is no such list of pool ids.")
     if path.suffix not in (".parquet", ".csv", ".tsv"):
         return read_exclusions(path, m)
     try:
         if path.suffix == ".parquet":
-            ids = pq.read_table(path, columns=["pool_id"])["pool_id"].to_numpy()
+            table = pq.read_table(path, columns=["pool_id"])
+            ids, made_for = table["pool_id"].to_numpy(), (table.schema.metadata or {}).get(b"odst.pool", b"").decode()
         else:
             with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
                 rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
-                ids = np.array([int(row["pool_id"]) for row in rows], np.int64)
+                ids, made_for = np.array([int(row["pool_id"]) for row in rows], np.int64), ""
     except (pa.ArrowException, KeyError, ValueError, TypeError):
         raise UserError(f"{path}: expected a column `pool_id` of whole numbers. Name the column so.") from None
+    if pool and made_for and made_for != pool:
+        raise UserError(
+            f"{path}: `odst dedup` made this list for another pool or an earlier state of it ({made_for[:12]}, now "
+            f"{pool[:12]}), so its ids name other images. Run `odst dedup` on this pool, with --fresh if it has changed."
+        )
     if len(ids) and (ids.min() < 0 or ids.max() >= m):
         raise UserError(
             f"{path}: pool id {ids.max()} is outside a pool of {m} images. This list belongs to another pool."
@@ -164,55 +192,6 @@ def _map(shard: Shard, manifest: dict[str, Any]) -> np.ndarray:
             f"{(shard.length, *manifest['row'])}. Restore the shard or build the pool again."
         )
     return np.asarray(array)  # the same pages without memmap's slower indexing
-
-
-class Sharded:
-    """Rows of memory-mapped shards. What is read is a copy, the caller's own."""
-
-    def __init__(self, parts: Sequence[np.ndarray], manifest: dict[str, Any]):
-        self.parts = list(parts)
-        self.ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-        self.starts = self.ends - [len(part) for part in parts]
-        self.shape = (int(self.ends[-1]) if len(parts) else 0, *manifest["row"])
-        self.dtype = np.dtype(manifest["dtype"])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        if isinstance(rows, slice):
-            return self._slice(*rows.indices(len(self)))
-        rows = np.asarray(rows)
-        if rows.ndim == 0:
-            return self[rows[None]][0]
-        if rows.dtype == bool:
-            rows = np.flatnonzero(rows)
-        if len(self.parts) == 1:
-            return self.parts[0][rows]
-        rows = np.where(rows < 0, rows + len(self), rows)
-        places = np.searchsorted(self.ends, rows, side="right")
-        if len(rows) and places.max() == len(self.parts):
-            raise IndexError(f"row {rows.max()} of {len(self)}")
-        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        local = rows - self.starts[places]
-        if len(rows) > 16 * len(self.parts):
-            for place in np.unique(places):
-                here = np.flatnonzero(places == place)
-                out[here] = self.parts[place][local[here]]
-        else:
-            for i, (place, j) in enumerate(zip(places.tolist(), local.tolist(), strict=True)):
-                out[i] = self.parts[place][j]
-        return out
-
-    def _slice(self, start: int, stop: int, step: int) -> np.ndarray:
-        if step != 1:
-            return self[np.arange(start, stop, step)]
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        for part, first, end in zip(self.parts, self.starts.tolist(), self.ends.tolist(), strict=True):
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                out[low - start : high - start] = part[low - first : high - first]
-        return out
 
 
 class Column:

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from interruption import Interrupted, StopAfter
 from odst.cli import main
+from odst.data.joining import join_pools
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
+from odst.errors import UserError
+from odst.progress import listening
 
 
 def pictures(n: int, seed: int, size: int = 32) -> np.ndarray:
@@ -117,3 +122,40 @@ def test_a_pool_that_changed_is_refused_with_the_way_out(folder: Path, capfd):
     assert "has changed since this pass" in capfd.readouterr().err
     assert dedup("pool.npy", "--against", "test.npy", "--fresh") == 0
     assert gone("pool-dedup") == [(j, "test", "l2") for j in range(3)]
+
+
+def test_a_pool_with_a_half_finished_pass_is_opened_for_nothing_but_that_pass(folder: Path, capfd):
+    build_pool("pool.npy", Path("packed"), size=32, workers=1)
+    join_pools([Path("packed")], Path("joined"))
+    with listening(StopAfter(13)), pytest.raises(Interrupted):  # the 12 references are read, the pool is looked at
+        dedup("packed", "--against", "test.npy")
+    unfinished = "packed: a pass of `odst dedup` is not finished here.*packed/.dedup"
+    for path in ("packed", "joined"):
+        with pytest.raises(UserError, match=unfinished):
+            open_pool(path)
+    assert dedup("packed", "--against", "test.npy") == 0
+    assert open_pool("packed").excluded.tolist() == open_pool("joined").excluded.tolist() == [20, 21, 22]
+    with listening(StopAfter(13)), pytest.raises(Interrupted):
+        dedup("packed", "--against", "test.npy", "--l2", "2")
+    with pytest.raises(UserError, match=unfinished):  # the list that is there is the earlier pass's
+        open_pool("packed")
+
+
+def test_a_list_made_for_another_state_of_the_pool_is_refused(folder: Path, capfd):
+    build_pool("pool.npy", Path("packed"), size=32, workers=1)
+    np.save("turned.npy", np.load("pool.npy")[::-1])
+    build_pool("turned.npy", Path("turned"), size=32, workers=1)
+    assert dedup("packed", "--against", "test.npy", "--out", "elsewhere") == 0
+    assert open_pool("packed", ["elsewhere/excluded.parquet"]).excluded.tolist() == [20, 21, 22]
+    words = r"elsewhere/excluded.parquet: `odst dedup` made this list for another pool"
+    with pytest.raises(UserError, match=words):
+        open_pool("turned", ["elsewhere/excluded.parquet"])
+    shutil.copy("elsewhere/excluded.parquet", "turned")
+    shutil.copy("elsewhere/dedup.json", "turned")
+    with pytest.raises(UserError, match=r"turned/excluded.parquet: .*--fresh if it has changed"):
+        open_pool("turned")
+    assert dedup("turned", "--against", "test.npy", "--fresh") == 0
+    assert open_pool("turned").excluded.tolist() == [0, 1, 2]
+    Path("elsewhere/.dedup").mkdir()
+    with pytest.raises(UserError, match="elsewhere: a pass of `odst dedup` is not finished here"):
+        open_pool("packed", ["elsewhere/excluded.parquet"])

@@ -139,7 +139,7 @@ def _pool(spec: str, packed: bool, size: int, fit: "Fit") -> "Pool":
     from odst.duplicates.search import check_pictures
 
     if packed:
-        U = open_pool(spec)
+        U = open_pool(spec, every=True)
     else:
         found = _read(spec, size, fit)
         U = Pool(found.x, sources=_Texts(found.uris), hashes=_Texts(found.hashes))

@@ -93,6 +93,7 @@ def test_the_limit_is_the_fraction_that_was_meant():
     assert squared_limit(2000 / 255) == 2000**2
     assert squared_limit(3.0) == 765**2
     assert squared_limit(1 / 255) == 1
+    assert squared_limit(1e-9) == 1  # an exact copy is within any radius
 
 
 def test_no_pair_is_lost_where_float32_cancels():

@@ -155,7 +155,7 @@ def squared_limit(radius: float) -> int:
 
     The radius is read as the fraction it was meant to be, for 2000/255 · 255 is not 2000 in floating point.
     """
-    return ceil((Fraction(radius).limit_denominator(10**6) * 255) ** 2)
+    return max(1, ceil((Fraction(radius).limit_denominator(10**6) * 255) ** 2))  # an exact copy is within any radius
 
 
 def check_pictures(name: str, x: Images) -> None:

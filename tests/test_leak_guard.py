@@ -217,6 +217,40 @@ def test_sets_that_cannot_be_compared_are_refused_before_anything_is_written(tmp
         audit(Pool(x), Guard({}), out)
     with pytest.raises(UserError, match="two sets have one name"):
         audit(Pool(x), Guard({"A": x}, listed={"A": np.array([1])}), out)
+    with pytest.raises(UserError, match="AlexNet needs at least 31 pixels"):
+        audit(Pool(pictures(3, 0, 16)), Guard({"A": pictures(2, 0, 16)}, weights=random_weights()), out)
+    for radius in (2000.0, float("inf")):  # in steps of 255 by mistake
+        with pytest.raises(UserError, match=r"no two images of 32×32 are farther apart than 55\.4"):
+            audit(Pool(x), Guard({"A": x}, Rule(radius=radius)), out)
     with pytest.raises(UserError, match="l2 is 9"):
         Rule(l2=9)
     assert not out.exists()
+
+
+def test_a_pass_gone_on_with_after_its_sets_were_given_in_another_order_names_the_right_ones(
+    tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(scan, "SHARD", 16)
+    x, guard = world()
+    A, B = guard.references["A"], guard.references["B"]
+    with pytest.raises(KeyboardInterrupt):
+        audit(Pool(Counting(x, breaks_at=40), identity="known"), Guard({"A": A, "B": B}), tmp_path)
+    audit(Pool(x, identity="known"), Guard({"B": B, "A": A}), tmp_path)
+    assert [row["reference_set"] for row in listing(tmp_path)] == ["A"] * 10 + ["B"] * 10
+
+
+def test_a_pass_begun_anew_is_marked_as_begun_before_the_old_list_goes(tmp_path: Path):
+    x, guard = world()
+    (tmp_path / "excluded.parquet").mkdir(parents=True)  # cannot be removed as a file: what a kill does at that place
+    with pytest.raises((IsADirectoryError, PermissionError)):
+        audit(Pool(x), guard, tmp_path, fresh=True)
+    assert (tmp_path / ".dedup" / "pass.json").exists()
+
+
+def test_only_sheets_of_an_earlier_pass_are_removed(tmp_path: Path):
+    x, guard = world()
+    (tmp_path / "pairs-of-shoes.png").write_bytes(b"mine")
+    (tmp_path / "pairs-just-outside-lpips.png").write_bytes(b"of a pass with LPIPS")
+    audit(Pool(x), guard, tmp_path)
+    assert (tmp_path / "pairs-of-shoes.png").read_bytes() == b"mine"
+    assert not (tmp_path / "pairs-just-outside-lpips.png").exists()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from odst.data.images import Lookup, Pool
 from odst.duplicates.rule import Found, Rule, join
-from odst.duplicates.scan import Guard, check_guard, describe, finished, read_parts, scan
+from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, read_parts, scan
 from odst.duplicates.search import squared_limit
 from odst.files import sha256, whole, write_json
 from odst.vision.sheets import contact_sheet
@@ -56,9 +56,9 @@ def audit(
     check_guard(pool, guard)
     about = describe(pool, guard)
     if fresh:
+        begin(out / ".dedup", about, fresh=True)  # first: without its list the pool must not look guarded
         for name in ("dedup.json", "excluded.parquet"):
             (out / name).unlink(missing_ok=True)
-        shutil.rmtree(out / ".dedup", ignore_errors=True)
     if (before := finished(out, about)) is not None:
         shutil.rmtree(out / ".dedup", ignore_errors=True)  # of a process that was killed between its last two lines
         return before
@@ -96,8 +96,8 @@ def _finish(
                 for name in _doubt(found, guard):
                     sheets[name] = _closest(name, join([sheets[name], found]) if name in sheets else found, guard)
     _histogram(out, list(guard.references), bins, len(pool), guard.rule)
-    for old in out.glob("pairs-*.png"):
-        old.unlink()
+    for name in _TITLES:
+        (out / f"pairs-{name}.png").unlink(missing_ok=True)
     for name, kept in sheets.items():
         if len(kept):
             _sheet(name, kept, pool, guard, out)

@@ -9,6 +9,7 @@ The folder stands for an unfinished pass and is gone when excluded.parquet is th
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from odst.duplicates.search import BLOCK, Search, check_pictures
 from odst.errors import UserError
 from odst.files import digest, sha256, whole, write_json
 from odst.progress import stage
-from odst.vision.perceptual import LpipsWeights
+from odst.vision.perceptual import LpipsWeights, check_lpips_size
 
 SHARD = 32 * BLOCK  # pool images between two saves
 
@@ -60,13 +61,23 @@ def check_guard(pool: Pool, guard: Guard) -> None:
                 f"{name}: its images are {x.shape[2]}×{x.shape[1]} and the pool's {pool.x.shape[2]}×{pool.x.shape[1]}. "
                 "Bring both to one size; for files `odst dedup` does it."
             )
+    height, width, _ = pool.x.shape[1:]
+    if guard.weights is not None:
+        check_lpips_size(height, width)
+    farthest = sqrt(3 * height * width)
+    if not guard.rule.radius < farthest:
+        raise UserError(
+            f"radius is {guard.rule.radius:g}, but no two images of {width}×{height} are farther apart than {farthest:.4g}. "
+            "Give a smaller one: pixels are in [0,1], and the paper's for 32×32 is 2000/255 = 7.843."
+        )
 
 
 def describe(pool: Pool, guard: Guard) -> dict[str, Any]:
     """What decides the outcome of a pass, as hashes: two passes with the same description find the same."""
     return {
-        "pool": pool.identity or fingerprint(pool.x),
+        "pool": pool.id,
         "images": len(pool),
+        "sets": guard.names,  # in order: the parts of a pass know a set by its number
         "references": {name: fingerprint(x) for name, x in guard.references.items()},
         "exact_against": {name: digest(sorted(hashes.items())) for name, hashes in guard.exact.items()},
         "listed": {name: digest(ids.tolist()) for name, ids in guard.listed.items()},
@@ -77,7 +88,8 @@ def describe(pool: Pool, guard: Guard) -> dict[str, Any]:
 
 def scan(pool: Pool, guard: Guard, about: Mapping[str, Any], folder: Path) -> None:
     """Write the part of every shard that has none yet. `about` is what `describe` says."""
-    parts = _begin(folder, about, len(pool))
+    begin(folder, about)
+    parts = _parts(folder, len(pool))
     todo = [(file, start) for file, start in parts if not file.exists()]
     done = sum(min(SHARD, len(pool) - start) for file, start in parts if file.exists())
     with stage("leak guard", len(pool), "images", done) as advance:
@@ -115,22 +127,21 @@ def finished(out: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
         if then and then.get("pool") != about["pool"]:
             raise UserError(
                 f"{out / file}: the pool has changed since this pass ({str(then.get('pool'))[:12]} then, "
-                f"{about['pool'][:12]} now), so its findings name other images. Begin anew with --fresh."
+                f"{about['pool'][:12]} now), so its findings name other images. Begin anew with --fresh, or choose another --out."
             )
     excluded = out / "excluded.parquet"
     same = before.get("about") == about and excluded.is_file() and sha256(excluded) == before.get("excluded_sha256")
     return before if same else None
 
 
-def _begin(folder: Path, about: Mapping[str, Any], m: int) -> list[tuple[Path, int]]:
-    """The parts of this pass; what another one left behind is removed first."""
-    if _read(folder / "pass.json") != about:
+def begin(folder: Path, about: Mapping[str, Any], fresh: bool = False) -> None:
+    """A folder for the parts of this pass; what another one left behind is removed first."""
+    if fresh or _read(folder / "pass.json") != about:
         for file in sorted(folder.glob("*")):  # pass.json after its parts: they must not be taken for another pass's
             file.unlink()
         write_json(folder / "pass.json", about)
     for remnant in folder.glob(".*.part"):  # of a process that was killed
         remnant.unlink()
-    return _parts(folder, m)
 
 
 def _parts(folder: Path, m: int) -> list[tuple[Path, int]]:

@@ -63,11 +63,7 @@ def lpips(a: np.ndarray, b: np.ndarray, weights: LpipsWeights, scale: Scale) -> 
 
     `signed` feeds the network pixels in [-1,1], as its authors define it; `unit` leaves them in [0,1].
     """
-    if min(a.shape[1:3]) < SMALLEST:
-        raise UserError(
-            f"LPIPS: images are {a.shape[2]}×{a.shape[1]}, and AlexNet needs at least {SMALLEST} pixels a side. "
-            "Leave LPIPS out with `--lpips none`."
-        )
+    check_lpips_size(*a.shape[1:3])
     total = torch.zeros(len(a))
     x, y = (_normalised(images, scale) for images in (a, b))
     with torch.no_grad():
@@ -78,6 +74,14 @@ def lpips(a: np.ndarray, b: np.ndarray, weights: LpipsWeights, scale: Scale) -> 
             difference = (_unit_length(x) - _unit_length(y)).square()
             total += torch.einsum("nchw,c->nhw", difference, weights.head[k]).mean((1, 2))
     return total.numpy()
+
+
+def check_lpips_size(height: int, width: int) -> None:
+    if min(height, width) < SMALLEST:
+        raise UserError(
+            f"LPIPS: images are {width}×{height}, and AlexNet needs at least {SMALLEST} pixels a side. "
+            "Leave LPIPS out with `--lpips none`."
+        )
 
 
 def read_lpips_weights(path: str | os.PathLike[str], heads: str | os.PathLike[str] | None = None) -> LpipsWeights:
@@ -150,11 +154,8 @@ def _checkpoint(path: Path) -> Mapping[str, Tensor]:
         raise UserError(f"{path}: no such file of LPIPS weights. `odst data get lpips-alexnet` fetches one.")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises its own, pickle's and zipfile's kinds for a file that is no checkpoint
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: not a checkpoint of plain tensors ({reason}). Give an .npz or a state dict."
-        ) from None
+    except Exception:  # torch raises its own, pickle's and zipfile's kinds, and advises to load what may run code
+        raise UserError(f"{path}: not a checkpoint of plain tensors. Give an .npz or a state dict.") from None
 
 
 def _alexnet(path: Path) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from odst.data.reading import read_set
 from odst.errors import UserError
 from odst.evaluation.metrics import classifier_measures, detector_measures
 from odst.evaluation.robustness import corruption_errors, published_corruption_errors
-from odst.run import prepare
+from odst.run import sets_of
 from odst.serving import Classifier
 from odst.vision.corruption import CORRUPTIONS
 
@@ -86,7 +86,7 @@ def out_source(classifier: Classifier, text: str, fit: Fit) -> tuple[str, Images
 
 def own_sets(classifier: Classifier) -> tuple[str, Labelled, dict[str, Images]]:
     """The run's own test sets; its val_in and val_out where it has none."""
-    data = prepare(classifier.run.config(), classifier.run.path).data
+    data = sets_of(classifier.run)
     if data.test is not None:
         return "test", data.test, data.out_tests
     return "val_in", data.val_in, {} if data.val_out is None else {"val_out": data.val_out}

@@ -18,7 +18,7 @@ from torch import nn
 
 from odst.config import Config
 from odst.data.checks import check_data
-from odst.data.images import Data, fingerprint, is_image
+from odst.data.images import Data, Pool, fingerprint, is_image
 from odst.data.loading import load_data
 from odst.errors import UserError
 from odst.evaluation.rounds import Scored, best_round, harm, score
@@ -49,9 +49,7 @@ class Prepared:
 def prepare(config: Config, workspace: Path | None) -> Prepared:
     """Load and check everything a run needs, before anything is written."""
     recipe = config.recipe()
-    data = load_data(config.data, seed=config.run.seed, workspace=workspace)
-    if recipe.closed_world and not config.data.closed_pool:
-        data = closed_world(data)
+    data = _load(config, workspace)
     given = None
     if recipe.given_selection and config.data.selection is not None:
         given = read_selection(Path(config.data.selection), data)
@@ -68,6 +66,32 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         for phase in schedule.phases:
             augmenter(phase.augment, (0, 0, 0))
     return Prepared(config, data, make_model, device, given)
+
+
+def _load(config: Config, workspace: Path | None) -> Data:
+    data = load_data(config.data, seed=config.run.seed, workspace=workspace)
+    return closed_world(data) if config.recipe().closed_world and not config.data.closed_pool else data
+
+
+def sets_of(run: RunDir) -> Data:
+    """The sets of a run that has been made, here or on another machine: neither its device nor its network is needed.
+
+    The run's logits stand row by row for these images, so sets that have changed since are refused; a pool of which only the
+    exclusions can have changed is warned of.
+    """
+    then, data = run.info()["sets"], _load(run.config(), run.path)
+    now = _describe_sets(data)
+    changed = [name for name, value in now.items() if then.get(name) != value]
+    if data.pool is not None and len(data.pool) != then["pool"]["images"]:
+        changed.append("pool")
+    if changed:
+        raise UserError(
+            f"{run.path}: the images of {', '.join(changed)} have changed since this run was made, and its numbers are of those "
+            "it had. Put them back, or run again with --fresh."
+        )
+    if data.pool is not None and data.pool.identity is not None and _describe_pool(data.pool) != then["pool"]:
+        log.warning("%s: the pool, or what is excluded from it, has changed since this run was made", run.path)
+    return data
 
 
 def execute(
@@ -181,23 +205,9 @@ def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
 def describe(prepared: Prepared) -> dict[str, Any]:
     """What run.json says of a run: enough to tell whether two runs are the same, nothing of where or when."""
     config, data = prepared.config, prepared.data
-    sets: dict[str, Any] = {
-        "labelled": {"images": len(data.labelled), "hash": fingerprint(data.labelled.x, data.labelled.y)},
-        "val_in": {"images": len(data.val_in), "hash": fingerprint(data.val_in.x, data.val_in.y)},
-    }
+    sets = _describe_sets(data)
     if data.pool is not None:
-        excluded = hashlib.blake2b(np.ascontiguousarray(data.pool.excluded).data, digest_size=16).hexdigest()
-        sets["pool"] = {
-            "images": len(data.pool),
-            "excluded": len(data.pool.excluded),
-            "hash": digest([data.pool.id, excluded]),
-        }
-    if data.val_out is not None:
-        sets["val_out"] = {"images": len(data.val_out), "hash": fingerprint(data.val_out)}
-    if data.test is not None:
-        sets["test"] = {"images": len(data.test), "hash": fingerprint(data.test.x, data.test.y)}
-    for name, x in data.out_tests.items():
-        sets[f"out_test.{name}"] = {"images": len(x), "hash": fingerprint(x)}
+        sets["pool"] = _describe_pool(data.pool)
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
     recipe = config.recipe()
@@ -224,6 +234,23 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("odst", "torch", "numpy", "pyarrow", "safetensors")}
         | {"python": platform.python_version()},
     }
+
+
+def _describe_sets(data: Data) -> dict[str, Any]:
+    """How many images each set but the pool has, and a hash of them and their labels."""
+    sets = {}
+    for name, one in (("labelled", data.labelled), ("val_in", data.val_in), ("test", data.test)):
+        if one is not None:
+            sets[name] = {"images": len(one), "hash": fingerprint(one.x, one.y)}
+    for name, x in {"val_out": data.val_out, **{f"out_test.{name}": x for name, x in data.out_tests.items()}}.items():
+        if x is not None:
+            sets[name] = {"images": len(x), "hash": fingerprint(x)}
+    return sets
+
+
+def _describe_pool(pool: Pool) -> dict[str, Any]:
+    excluded = hashlib.blake2b(np.ascontiguousarray(pool.excluded).data, digest_size=16).hexdigest()
+    return {"images": len(pool), "excluded": len(pool.excluded), "hash": digest([pool.id, excluded])}
 
 
 def closed_world(data: Data) -> Data:

@@ -22,7 +22,7 @@ from odst.method.labelling import infer
 from odst.method.selection import thresholds
 from odst.progress import stage
 from odst.recipe import Recipe
-from odst.run import pick_device, prepare
+from odst.run import pick_device, sets_of
 from odst.rundir import RunDir, thresholds_from_json
 from odst.vision.networks import make_network
 
@@ -89,9 +89,8 @@ class Classifier:
     def at(self, alpha: float) -> "Classifier":
         """The same classifier with the thresholds of another alpha. It needs the run's validation labels."""
         Recipe(alpha=alpha)
-        config = self.run.config()
-        recipe = config.recipe()
-        y = prepare(config, self.run.path).data.val_in.y
+        recipe = self.run.config().recipe()
+        y = sets_of(self.run).val_in.y
         logits = load_file(self.run.round(self.round) / "logits.safetensors")
         out = logits.get("val_out")
         tau = thresholds(

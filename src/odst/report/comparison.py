@@ -19,7 +19,7 @@ from odst.report.plots import Series
 from odst.report.sprites import COLUMNS, Album
 from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
-from odst.run import prepare
+from odst.run import sets_of
 from odst.rundir import RunDir
 from odst.seeds import stream
 
@@ -174,7 +174,7 @@ def _data(one: Compared, sets: dict[str, Data]) -> Data:
     """The run's sets; runs over the same pool share them."""
     pool = one.info["sets"]["pool"]["hash"]
     if pool not in sets:
-        sets[pool] = prepare(one.run.config(), one.run.path).data
+        sets[pool] = sets_of(one.run)
     return sets[pool]
 
 

@@ -16,7 +16,7 @@ from odst.report.findings import Findings, gather, timings
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
-from odst.run import prepare
+from odst.run import sets_of
 from odst.rundir import RunDir
 
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
@@ -39,11 +39,9 @@ COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent
 def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
     """Write the page of a run, finished or not. Without `images` it embeds none; with `relative_paths` it names no place
     outside the run's folder."""
-    run.info()
-    config = run.config()
     with stage("report"):
-        data = prepare(config, run.path).data
-        write_text(page, render_report(run, data, config.recipe(), images=images, relative_paths=relative_paths))
+        data, recipe = sets_of(run), run.config().recipe()
+        write_text(page, render_report(run, data, recipe, images=images, relative_paths=relative_paths))
     return page
 
 

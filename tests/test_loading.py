@@ -152,3 +152,11 @@ def test_faults_of_a_set_are_one_line_that_names_it(tmp_path: Path) -> None:
     for message, changes in faults.items():
         with pytest.raises(UserError, match=message):
             load_data(section(tmp_path, **changes), seed=0, workspace=tmp_path / "run")
+
+
+def test_lists_of_excluded_ids_are_never_passed_over(tmp_path: Path) -> None:
+    """A set by name is no packed pool: its ids are not those of a list."""
+    for pool in ("300k-random", None):
+        own = DataSection(task="cifar10", pool=pool, excluded="excluded.parquet")
+        with pytest.raises(UserError, match=r"data.excluded: .*odst pool build"):
+            load_data(own, seed=0, workspace=tmp_path)

@@ -103,6 +103,11 @@ def _task(section: DataSection, seed: int, workspace: Path | None) -> Data:
 
     assert section.task is not None
     named = isinstance(section.pool, str) and section.pool.partition(":")[0] in CATALOGUE
+    if section.excluded and (named or section.pool is None):
+        raise UserError(
+            f"data.excluded: it names images of a packed pool, and {section.pool or 'no pool'} is none. "
+            f"Pack it with `odst pool build {section.pool or 'SOURCE'} --out POOL` and set data.pool to that."
+        )
     pool = section.pool if named or section.pool is None else load_pool(section, workspace, ())
     outs = tuple(section.out_test) or None
     return load_task(section.task, pool, seed=seed, out_tests=outs)  # type: ignore[arg-type]

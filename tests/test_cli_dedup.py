@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from commands import fails
 from interruption import Interrupted, StopAfter
 from odst.cli import main
 from odst.data.joining import join_pools
@@ -133,6 +134,8 @@ def test_a_pool_with_a_half_finished_pass_is_opened_for_nothing_but_that_pass(fo
     for path in ("packed", "joined"):
         with pytest.raises(UserError, match=unfinished):
             open_pool(path)
+    assert "is not finished here" in fails("pool", "join", "packed", "--out", "again")
+    assert not Path("again").exists()
     assert dedup("packed", "--against", "test.npy") == 0
     assert open_pool("packed").excluded.tolist() == open_pool("joined").excluded.tolist() == [20, 21, 22]
     with listening(StopAfter(13)), pytest.raises(Interrupted):
@@ -159,3 +162,59 @@ def test_a_list_made_for_another_state_of_the_pool_is_refused(folder: Path, capf
     Path("elsewhere/.dedup").mkdir()
     with pytest.raises(UserError, match="elsewhere: a pass of `odst dedup` is not finished here"):
         open_pool("packed", ["elsewhere/excluded.parquet"])
+
+
+def test_sets_by_name_come_to_the_pools_size_too(folder: Path):
+    Path("cache").mkdir()
+    shutil.copy("test.npy", "cache/300K_random_images.npy")
+    build_pool("test.npy", Path("half"), size=16, workers=1)
+    assert dedup("half", "--against", "300k-random", "--exact-against", "300k-random") == 0
+    expected = [
+        (j, name, reason) for j in range(12) for name, reason in (("300k-random", "l2"), ("300k-random-2", "exact"))
+    ]
+    assert gone("half") == expected
+
+
+def test_the_references_of_a_joined_pool_follow_the_rule_its_pools_were_packed_by(folder: Path, capfd):
+    Path("wide").mkdir()
+    for j, image in enumerate(np.load("test.npy")):
+        Image.fromarray(np.concatenate([image, image[::-1]], 1)).save(f"wide/{j:02d}.png")
+    build_pool("wide", Path("a"), size=32, fit="pad", workers=1)
+    build_pool("pool.npy", Path("b"), size=32, fit="pad", workers=1)
+    build_pool("pool.npy", Path("c"), size=32, fit="crop", workers=1)
+    join_pools([Path("a"), Path("b")], Path("alike"))
+    join_pools([Path("a"), Path("c")], Path("mixed"))
+    assert dedup("alike", "--against", "wide") == 0
+    assert gone("alike") == [(j, "wide", "l2") for j in range(12)]
+    assert "--fit" not in capfd.readouterr().err
+    assert dedup("mixed", "--against", "wide", "--fit", "pad") == 0
+    assert "packed with --fit crop and pad" in capfd.readouterr().err
+    assert len(gone("mixed")) == 12
+
+
+def test_a_list_of_another_pool_is_not_taken_for_one_of_this_pool(folder: Path, capfd):
+    np.save("turned.npy", np.load("pool.npy")[::-1])
+    assert dedup("pool.npy", "--against", "test.npy") == 0
+    assert dedup("pool.npy", "--against", "test.npy", "--list", "pool-dedup/excluded.parquet", "--out", "more") == 0
+    assert dedup("turned.npy", "--against", "test.npy", "--list", "pool-dedup/excluded.parquet") == 2
+    assert "made this list for another pool" in capfd.readouterr().err
+
+
+def test_a_pass_that_forgets_a_set_of_the_one_before_says_so(folder: Path, capfd):
+    np.save("val.npy", pictures(5, 9))
+    assert dedup("pool.npy", "--against", "test.npy") == 0
+    assert dedup("pool.npy", "--against", "val.npy", "--against", "test.npy") == 0
+    assert "guarded against" not in capfd.readouterr().err
+    assert dedup("pool.npy", "--against", "val.npy") == 0
+    assert "an earlier pass guarded against test." in capfd.readouterr().err
+
+
+def test_the_last_line_says_what_makes_a_run_leave_them_out(folder: Path, capfd):
+    build_pool("pool.npy", Path("packed"), size=32, workers=1)
+    for args, words in [
+        (["packed"], "`odst run` leaves them out of this pool."),
+        (["packed", "--out", "found"], 'data.excluded = ["found/excluded.parquet"]'),
+        (["pool.npy"], "`odst pool build pool.npy --out POOL`"),
+    ]:
+        assert dedup(*args, "--against", "test.npy") == 0
+        assert words in capfd.readouterr().out.splitlines()[-1]

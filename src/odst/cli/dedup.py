@@ -80,16 +80,14 @@ def dedup(
     training set: odst dedup train/ --against test/
     """
     from odst.cli.screen import bars
-    from odst.data.pool import is_packed, read_manifest
+    from odst.data.pool import is_packed
     from odst.duplicates import Guard, Rule, audit
 
     rule = Rule(radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input)
     packed = is_packed(Path(pool))
-    if packed:
-        order = read_manifest(Path(pool)).get("order", {})
-        fit = order.get("fit", fit)
     out = out or (Path(pool) if packed else Path(f"{_name(pool)}-dedup"))
     with bars(quiet, verbose) as console:
+        fit = _fit(Path(pool), fit) if packed else fit
         U = _pool(pool, packed, size, fit)
         size = U.x.shape[1]
         weights = _weights(lpips, lpips_heads, size)
@@ -104,7 +102,7 @@ def dedup(
             weights,
             exact={name: {h: i for i, h in reversed(list(enumerate(found.hashes)))} for name, found in copies.items()},
             listed={
-                name: _ids(file, len(U), list_base)
+                name: _ids(file, U, list_base)
                 for name, file in zip(names[len(references) + len(copies) :], listed or [], strict=True)
             },
         )
@@ -119,7 +117,7 @@ def dedup(
         }
         sources = {name: _Texts(found.uris) for name, found in both.items()}
         summary = audit(U, guard, out, sources=sources, notes=notes, fresh=fresh)
-        for line in _lines(summary, len(U), out):
+        for line in [*_lines(summary, len(U), out), *_use(summary, pool, packed, out)]:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -147,18 +145,32 @@ def _pool(spec: str, packed: bool, size: int, fit: "Fit") -> "Pool":
     return U
 
 
+def _fit(pool: Path, otherwise: "Fit") -> "Fit":
+    """How the images of a packed pool became square; pools joined after different rules leave it to `otherwise`."""
+    import logging
+
+    from odst.data.pool import members, read_manifest
+
+    def fits(path: Path) -> set["Fit"]:
+        manifest = read_manifest(path)
+        own = {manifest["order"]["fit"]} if "order" in manifest else set()
+        return own.union(*(fits(member) for member, _ in members(path, manifest)))
+
+    found = fits(pool)
+    if len(found) > 1:
+        logging.getLogger("odst").warning(
+            f"{pool}: the pools it joins were packed with --fit {' and '.join(sorted(found))}. The references follow "
+            f"{otherwise}, so copies in the others may be missed: run `odst dedup` on each of the pools instead."
+        )
+    return found.pop() if len(found) == 1 else otherwise
+
+
 def _read(spec: str, size: int, fit: "Fit") -> "ReadSet":
     """A set by path or by name, at the pool's size: resized as `odst pool build` does it."""
     import logging
 
-    from odst.data.catalogue import CATALOGUE
-    from odst.data.datasets import load_set
-    from odst.data.images import content_hash
-    from odst.data.reading import ReadSet, read_set
+    from odst.data.reading import read_set
 
-    if not Path(spec).exists() and spec.partition(":")[0] in CATALOGUE:
-        x = load_set(spec).x[:]
-        return ReadSet(x, None, [f"{spec}#row={j}" for j in range(len(x))], [content_hash(row) for row in x], [])
     found = read_set(spec, size, fit)
     if found.rejected:
         first = found.rejected[0]
@@ -189,12 +201,12 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights 
     return read_lpips_weights(path, heads)
 
 
-def _ids(file: Path, m: int, base: int | None) -> Any:
+def _ids(file: Path, U: "Pool", base: int | None) -> Any:
     from odst.data.formats import read_exclusions
     from odst.data.pool import read_ids
 
     plain = file.suffix not in (".parquet", ".csv", ".tsv") and file.is_file()
-    return read_exclusions(file, m, base) if plain else read_ids(file, m)
+    return read_exclusions(file, len(U), base) if plain else read_ids(file, len(U), U.id)
 
 
 def _name(spec: str) -> str:
@@ -221,3 +233,14 @@ def _lines(summary: dict[str, Any], m: int, out: Path) -> list[str]:
     if not summary["lpips_used"]:
         lines.append("  WITHOUT LPIPS: SSIM alone decided what looks alike (recorded in dedup.json).")
     return [*lines, f"List, histogram and sheets of pairs: {out}"]
+
+
+def _use(summary: dict[str, Any], pool: str, packed: bool, out: Path) -> list[str]:
+    """What makes a run leave them out."""
+    if not summary["excluded_images"]:
+        return []
+    if not packed:
+        return [f"To leave them out of a run, pack them (`odst pool build {pool} --out POOL`) and `odst dedup POOL`."]
+    if out.resolve() == Path(pool).resolve():
+        return ["`odst run` leaves them out of this pool."]
+    return [f'To leave them out of a run, write into its config: data.excluded = ["{out / "excluded.parquet"}"]']

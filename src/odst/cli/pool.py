@@ -66,6 +66,8 @@ def join(
     from odst.data.joining import join_pools
     from odst.data.pool import open_pool
 
+    for one in pools:
+        open_pool(one)  # what is wrong with it is said before anything is written
     join_pools(pools, out)
     joined = open_pool(out)
     typer.echo(f"{out}: {len(joined) - len(joined.excluded):,} images of {len(pools)} pools")

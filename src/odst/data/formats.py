@@ -239,7 +239,7 @@ def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
         if path.name not in ZERO_BASED | ONE_BASED:
             raise UserError(
                 f"{path}: does this list count from 0 or from 1? Published lists are known by their names; give others "
-                "as a .csv with a column pool_id, counted from 0."
+                "as a .csv with a column pool_id, counted from 0, or to `odst dedup` with --list-base."
             )
         base = int(path.name in ONE_BASED)
     try:

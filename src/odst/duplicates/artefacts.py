@@ -4,6 +4,7 @@ Everything is made from the parts, shard by shard: memory does not grow with the
 """
 
 import csv
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,12 @@ import pyarrow.parquet as pq
 
 from odst.data.images import Lookup, Pool
 from odst.duplicates.rule import Found, Rule, join
-from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, read_parts, scan
+from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, forgotten, read_parts, scan
 from odst.duplicates.search import squared_limit
 from odst.files import sha256, whole, write_json
 from odst.vision.sheets import contact_sheet
+
+log = logging.getLogger("odst")
 
 BIN = 0.1  # the histogram's bins are at most this wide, in L2, and all of one width
 ON_SHEET = 60  # pairs
@@ -62,6 +65,11 @@ def audit(
     if (before := finished(out, about)) is not None:
         shutil.rmtree(out / ".dedup", ignore_errors=True)  # of a process that was killed between its last two lines
         return before
+    if lost := forgotten(out, about):
+        log.warning(
+            f"{out}: an earlier pass guarded against {', '.join(lost)}. This one takes its place, and what only that one "
+            "excluded comes back. To keep it, name all sets in one command."
+        )
     scan(pool, guard, about, out / ".dedup")
     return _finish(pool, guard, about, out, sources or {}, notes or {})
 

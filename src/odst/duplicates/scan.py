@@ -134,6 +134,14 @@ def finished(out: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
     return before if same else None
 
 
+def forgotten(out: Path, about: Mapping[str, Any]) -> list[str]:
+    """The sets an earlier pass in `out` guarded against and this one does not."""
+    kinds = ("references", "exact_against", "listed")
+    then = _read(out / "dedup.json").get("about", {})
+    now = {hash for kind in kinds for hash in about[kind].values()}
+    return [name for kind in kinds for name, hash in then.get(kind, {}).items() if hash not in now]
+
+
 def begin(folder: Path, about: Mapping[str, Any], fresh: bool = False) -> None:
     """A folder for the parts of this pass; what another one left behind is removed first."""
     if fresh or _read(folder / "pass.json") != about:

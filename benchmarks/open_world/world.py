@@ -102,11 +102,9 @@ def svhn_sets(folder: Path) -> dict[str, Set]:
     }
 
 
-def build(out: Path, sets: dict[str, Set], share: float | None, weights: Path | None) -> Path:
+def build(out: Path, sets: dict[str, Set], share: float | None, weights: Path | None) -> None:
     """Write a world to `out`: each set as .npz, and the pool, packed, shuffled and guarded, with `share` of it related (all
-    the related images with None). A world that is there is left as it is."""
-    if (out / "whole").exists():
-        return out
+    the related images with None)."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     related, unrelated = sets["related"], sets["unrelated"]
@@ -135,11 +133,14 @@ def build(out: Path, sets: dict[str, Set], share: float | None, weights: Path | 
     write_corrupted(out, sets["test"])
     with whole(out / "whole") as marker:
         marker.write_text("")
-    return out
 
 
 def write_corrupted(out: Path, test: Set) -> None:
-    """A thousand fixed test images, corrupted once: every model sees the same."""
+    """A thousand fixed test images with each of the 15 corruptions, the five levels in turn: every model sees the same."""
     few = test.sample(CORRUPTED // len(np.unique(test.names)), "corrupted")
-    images = np.stack([corrupt(few.x, name, level, seed=0) for name in CORRUPTIONS for level in LEVELS])
-    np.savez(out / "corrupted.npz", x=images.reshape(-1, *few.x.shape[1:]), labels=np.tile(few.names, len(images)))
+    level = stream(0, "corrupted").permutation(len(few.x)) % len(LEVELS)
+    x = np.empty((len(CORRUPTIONS), *few.x.shape), np.uint8)
+    for made, name in zip(x, CORRUPTIONS, strict=True):
+        for i, strength in enumerate(LEVELS):
+            made[level == i] = corrupt(few.x[level == i], name, strength, seed=0)
+    np.savez(out / "corrupted.npz", x=x.reshape(-1, *few.x.shape[1:]), labels=np.tile(few.names, len(x)))

@@ -1,0 +1,124 @@
+"""What is run, and how one run becomes rows of results.json."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odst.config import PhaseSection, read_config
+from odst.files import write_json
+from odst.method.labelling import infer
+from odst.run import execute, prepare
+from odst.rundir import RunDir
+
+SMOKE = {
+    "training.phases": [{"steps": 3, "lr": 0.05}],
+    "training.students": [],
+    "model.name": "tiny",
+    "method.alpha": 0.3,
+    "training.batch": 16,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a method in a world, from a seed."""
+
+    world: str
+    name: str  # of the row in the tables
+    method: str
+    seed: int = 0
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def jobs() -> Iterator[Job]:
+    """The most telling first: what is cut short still says something."""
+    for seed in (0, 1, 2):
+        for method in ("odst", "st", "st-ot"):
+            yield Job("33", method, method, seed)
+    for share in ("2", "10"):
+        for method in ("odst", "st"):
+            yield Job(share, method, method)
+    for method in ("uniform-rest", "soft-rest", "one-shot", "supervised"):
+        yield Job("33", method, method)
+    yield Job("33", "bound", "supervised", changes={"data.labelled": ["labelled.npz", "related.npz"]})
+    yield Job("33", "supervised+val_in", "supervised", changes={"data.join_val_in": True})
+    no_flip = digits_schedule()
+    yield Job("svhn", "odst", "odst", changes=no_flip)
+    yield Job("svhn", "st-cw", "st-cw", changes=no_flip)
+    yield Job("svhn", "bound", "supervised", changes=no_flip | {"data.labelled": ["labelled.npz", "related.npz"]})
+
+
+def digits_schedule() -> dict[str, Any]:
+    """The preset's schedule for house numbers: half the steps, and only crops, since a flipped digit is another one."""
+    training = read_config("open-world-cpu", {}).training
+
+    def halved(phases: Iterable[PhaseSection]) -> list[dict[str, Any]]:
+        return [
+            phase.model_dump(exclude_none=True) | {"steps": (phase.steps or 0) // 2, "augment": ["crop:4"]}
+            for phase in phases
+        ]
+
+    return {
+        "training.phases": halved(training.phases),
+        "training.students": [{"phases": halved(student.phases or ())} for student in training.students],
+    }
+
+
+def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
+    """The rows of results.json of one run, a round each. Runs lie side by side, so that they share bases across worlds."""
+    world = out / f"world-{job.world}"
+    names = [file.stem for file in world.glob("out_*.npz")]
+    there = {key: str(world / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test")}
+    changes: dict[str, Any] = {f"data.{key}": value for key, value in there.items()} | {
+        "data.pool": str(world / "pool")
+    }
+    changes |= {"data.out_test": {name.removeprefix("out_"): str(world / f"{name}.npz") for name in names}}
+    own = dict(job.changes)
+    if isinstance(own.get("data.labelled"), list):
+        own["data.labelled"] = [str(world / name) for name in own["data.labelled"]]
+    changes |= own | (SMOKE if smoke else {}) | {"method.name": job.method, "run.seed": job.seed}
+    config = read_config("open-world-cpu", changes)
+    folder = out / "runs" / f"{job.world}-{job.name}-seed-{job.seed}"
+    folder.parent.mkdir(exist_ok=True)
+    execute(config, folder)
+    done = RunDir(folder)
+    corrupted = corruption_errors(done, world)
+    spent = sum(json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines())
+    keys = (
+        "round",
+        "error",
+        "od_auroc",
+        "od_auroc_by_set",
+        "selected",
+        "repeats",
+        "related",
+        "correct",
+        "val_error",
+        "val_od_auroc",
+    )
+    return [
+        {"share": job.world, "method": job.name, "seed": job.seed}
+        | {key: one[key] for key in keys}
+        | {"corruption_error": corrupted[one["round"]], "seconds": round(spent)}
+        for one in done.metrics()
+    ]
+
+
+def corruption_errors(done: RunDir, world: Path) -> list[float]:
+    """The mean error on the corrupted images, by round; kept beside the run, since it takes a while."""
+    note = done.path / "corruption.json"
+    errors = json.loads(note.read_text()) if note.exists() else []
+    if len(errors) < len(done.rounds()):
+        prepared = prepare(done.config(), done.path)
+        with np.load(world / "corrupted.npz") as file:
+            x, labels = file["x"], file["labels"]
+        y = np.searchsorted(prepared.data.classes, labels)
+        for t in done.rounds()[len(errors) :]:
+            logits = infer(done.load_model(t, prepared.make_model()), x, device=prepared.device, name=f"corrupted {t}")
+            errors.append(float((logits.argmax(1) != y).mean()))
+        write_json(note, errors)
+    return errors

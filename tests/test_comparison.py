@@ -13,7 +13,9 @@ import pytest
 from commands import fails, odst
 from odst.evaluation.metrics import auroc
 from odst.evaluation.paired import auroc_change, error_change, placements
+from odst.report import plots
 from odst.report.comparison import _exclusive, cautions, open_runs
+from odst.report.plots import Series
 from odst.report.tables import as_latex, as_markdown, as_text, grids, latex_text, markdown_text, ordinal
 from odst.rundir import RunDir
 from odst.seeds import stream
@@ -52,6 +54,21 @@ def test_text_columns_stand_in_line() -> None:
         ends = [m.end() for m in re.finditer(r"\S+", rounds)]
         for row in rows:
             assert all(row[end - 1 : end].strip() for end in ends if end <= len(row.rstrip("*")))
+
+
+def test_the_number_of_a_single_round_stands_below_its_heading() -> None:
+    _, top, rounds, row = as_text(grids({"odst": STORY["odst"][:1]})).split("\n\n")[0].splitlines()
+    headings = [m.start() for m in re.finditer(r"\S+ %", top)]
+    ends = [m.end() for m in re.finditer(r"base", rounds)]
+    assert len(ends) == 3 and all(a < b for pair in zip(headings, ends, strict=True) for a, b in [pair])
+    assert all(end < heading for end, heading in zip(ends, headings[1:], strict=False))
+    assert [m.end() for m in re.finditer(r"[\d.]+", row)] == ends
+
+
+def test_a_line_without_a_point_is_not_drawn() -> None:
+    lines = [Series("odst", "c1", [None, 0.9, 0.8]), Series("supervised", "c2", [None])]
+    chart = plots.rounds_chart("Task-related share", lines)
+    assert "line c1" in chart and "line c2" not in chart  # a path of nothing is an error in the browser's console
 
 
 def test_a_run_with_fewer_rounds_has_dashes() -> None:

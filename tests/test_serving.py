@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,25 @@ def test_a_run_that_is_none_or_too_old_is_one_line(run: RunDir, tmp_path: Path) 
     (old / "run.json").write_text(json.dumps({"format": 0}))
     for command in ("report", "evaluate", "compare"):
         assert "format 0" in fails(command, old)
+
+
+def test_a_damaged_final_json_is_named(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    (copy / "final.json").write_text("{")
+    for command in (("predict", copy, folder), ("evaluate", copy), ("compare", copy)):
+        assert "final.json: this file is damaged" in fails(*command)
+
+
+def test_a_folder_where_a_file_is_to_be_written_is_one_line(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for command in (
+        ("predict", run.path, folder, "--csv", there),
+        ("compare", run.path, "--no-images", "--out", there),
+    ):
+        assert "this is a folder" in fails(*command)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.slow

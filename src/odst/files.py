@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from odst.errors import UserError
+
 
 @contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on success it becomes `path`, on failure it is gone."""
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: this is a folder, and a file is to be written. Name a file in it.")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)

@@ -182,6 +182,10 @@ class RunDir:
         )
         return round_, Scored(note["metrics"], logits)
 
+    def final(self) -> dict[str, Any] | None:
+        """final.json; None for a run that is not finished."""
+        return self._json("final.json") if (self.path / "final.json").exists() else None
+
     def metrics(self) -> list[dict[str, Any]]:
         return [self._json(f"round-{t}/round.json")["metrics"] for t in self.rounds()]
 

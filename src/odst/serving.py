@@ -1,6 +1,5 @@
 """A run's classifier at work: calibrated probabilities, and `unknown` for what lies below its class's threshold."""
 
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -135,9 +134,8 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
 
 
 def _final_round(folder: RunDir, there: list[int]) -> int:
-    file = folder.path / "final.json"
-    if file.exists():
-        return json.loads(file.read_text(encoding="utf-8"))["round"]
+    if (final := folder.final()) is not None:
+        return final["round"]
     log.warning("%s is not finished: taking round %d, the last there is", folder.path, there[-1])
     return there[-1]
 

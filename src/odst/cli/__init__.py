@@ -30,10 +30,10 @@ def main() -> None:
     except OSError as error:
         advice = {
             errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
-            errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
-            errno.ENOTDIR: "a file stands where a folder is needed. Choose another --out.",
-            errno.EEXIST: "a file stands where a folder is needed. Choose another --out.",
-            errno.EROFS: "the file system is read-only. Choose a folder you may write to with --out.",
+            errno.EACCES: "permission denied. Choose a folder you may write to.",
+            errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
+            errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
+            errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
         }.get(error.errno or 0)
         if advice is None:
             raise

@@ -55,11 +55,11 @@ def evaluate(
             corruptions=corruptions,
             published=corruption_files,
         )
-        if json is not None:
-            write_json(json, {"run": str(run), "on": name, **found})
         for table in tables(f"round {found['round']} on {name}, {found['images']:,} images", found):
             console.print(table)
             console.print()
+        if json is not None:
+            write_json(json, {"run": str(run), "on": name, **found})
 
 
 def tables(title: str, found: dict[str, Any]) -> list[Any]:

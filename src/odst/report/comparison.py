@@ -48,7 +48,7 @@ def open_runs(runs: list[RunDir]) -> list[Compared]:
         info = run.info()
         if not run.rounds():
             raise UserError(f"{run.path}: no round of this run is finished yet. Go on with `odst run {run.path}`.")
-        compared.append(Compared(name, run, info, run.metrics(), (run.path / "final.json").exists()))
+        compared.append(Compared(name, run, info, run.metrics(), run.final() is not None))
     check_same_classes({one.name: one.info["classes"] for one in compared})
     return compared
 

@@ -87,9 +87,8 @@ def gather(run: RunDir, data: Data, recipe: Recipe) -> Findings:
     info = run.info()
     if not run.rounds():
         raise UserError(f"{run.path}: no round of this run is finished yet. Go on with `odst run {run.path}`.")
-    final = json.loads((run.path / "final.json").read_text()) if (run.path / "final.json").exists() else None
     rounds = [_round(run, t, data, recipe, info["seed"]) for t in run.rounds()]
-    return Findings(run, info, recipe, data, rounds, final)
+    return Findings(run, info, recipe, data, rounds, run.final())
 
 
 def _round(run: RunDir, t: int, data: Data, recipe: Recipe, seed: int) -> RoundFindings:

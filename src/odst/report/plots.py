@@ -66,7 +66,8 @@ def rounds_chart(title: str, series: Sequence[Series], *, scale: float = 100, un
                     f'<path class="whisker {one.style}" d="M{x} {low}V{high}M{x - 4} {low}h8M{x - 4} {high}h8"/>'
                 )
         path = "L".join(f"{x} {y}" for x, y in (axes.at(*point) for point in points))
-        parts.append(f'<path class="line {one.style}" d="M{path}"/>')
+        if path:
+            parts.append(f'<path class="line {one.style}" d="M{path}"/>')
         for t, v in points:
             x, y = axes.at(t, v)
             hint = f"{one.name}, {'base' if t == 0 else f'round {t}'}: {_short(v)}{'' if unit == '%' else ' '}{unit}"

@@ -118,7 +118,9 @@ def _text(grid: Grid) -> str:
         widths[i] += 1
     top, i = " " * widths[0], 1
     for measure, rounds in grid.groups:
-        top += measure.heading.rjust(len(measure.heading) + 2).ljust(sum(widths[i : i + len(rounds)]))
+        heading, width = f"  {measure.heading}", sum(widths[i : i + len(rounds)])
+        widths[i] += max(0, len(heading) - width)  # a measure of one round: its heading is wider than its numbers
+        top += heading.ljust(width)
         i += len(rounds)
     body = [
         row[0].ljust(widths[0]) + "".join(text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True))

@@ -18,6 +18,7 @@ from odst.method.calibration import probabilities
 from odst.rundir import RunDir
 from odst.seeds import stream
 from odst.serving import UNKNOWN, load
+from odst.vision.corruption import CORRUPTIONS
 from runs import NAMES, bar_world, bars, config, make_run
 
 CLASSES = ("across", "down", "diagonal")
@@ -173,6 +174,47 @@ def test_bad_sources_of_an_evaluation_are_one_line(run: RunDir, folder: Path, tm
     (tmp_path / "ok" / "down").mkdir(parents=True)
     Image.new("RGB", (12, 12)).save(tmp_path / "ok" / "down" / "a.png")
     assert "NAME=SOURCE" in fails("evaluate", run.path, "--on", tmp_path / "ok", "--out", "flowers")
+
+
+def labelled_folder(place: Path) -> Path:
+    for c, name in enumerate(CLASSES):
+        (place / name).mkdir(parents=True)
+        Image.fromarray(bars(stream(3, "pictures", c), np.array([c]))[0]).save(place / name / "a.png")
+    return place
+
+
+def test_published_corruption_files_are_measured_by_the_command(run: RunDir, tmp_path: Path) -> None:
+    on, place, y = labelled_folder(tmp_path / "on"), tmp_path / "C", np.arange(9) % 3
+    place.mkdir()
+    x = {name: bars(stream(4, name), np.tile(y, 5)) for name in CORRUPTIONS}
+    for name, images in x.items():
+        np.save(place / f"{name}.npy", images)
+    np.save(place / "labels.npy", np.tile(y, 5).astype(np.uint8))
+    command = ("evaluate", run.path, "--on", on, "--corruption-files", place, "--device", "cpu")
+    result = odst(*command, "--json", tmp_path / "e.json")
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "e.json").read_text())
+    classifier = load(run.path, device="cpu")
+    wrong = {name: classifier.logits(images).argmax(axis=1) != np.tile(y, 5) for name, images in x.items()}
+    assert found["corruption_error"] == pytest.approx(np.mean(list(wrong.values())))
+    assert found["corruption_errors"]["fog"] == pytest.approx(wrong["fog"].reshape(5, 9).mean(axis=1))
+    assert f"{100 * found['corruption_error']:.2f}" in result.out
+    np.save(place / "labels.npy", np.tile(np.arange(9), 5))
+    assert "labels run from 0 to 8, and this run has 3 classes" in fails(*command)
+    assert "give one of them" in fails(*command, "--corruptions")
+
+
+def test_out_sets_say_what_they_leave_out_and_have_names_of_their_own(
+    run: RunDir, folder: Path, tmp_path: Path
+) -> None:
+    on = labelled_folder(tmp_path / "on")
+    result = odst("evaluate", run.path, "--on", on, "--out", f"mixed={folder}")
+    assert result.code == 0 and "1 images could not be used" in result.err and "broken.png" in result.err
+    twice = ("--out", f"mixed={folder}", "--out", f"mixed={folder}")
+    assert "'mixed' is given twice" in fails("evaluate", run.path, "--on", on, *twice)
+    np.save(tmp_path / "wide.npy", np.zeros((3, 7), np.float32))
+    line = fails("evaluate", run.path, "--on", on, "--out", f"wide={tmp_path / 'wide.npy'}")
+    assert "--out wide: its rows have shape (7,)" in line
 
 
 def test_a_run_that_is_none_or_too_old_is_one_line(run: RunDir, tmp_path: Path) -> None:

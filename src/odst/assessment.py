@@ -1,5 +1,6 @@
 """A run's classifier on any labelled or out-distribution set: its measures by name, with intervals."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ import numpy as np
 from odst.data.decoding import Fit
 from odst.data.images import Images, Labelled, is_image
 from odst.data.items import label_text
-from odst.data.reading import read_set
+from odst.data.reading import ReadSet, read_set
 from odst.errors import UserError
 from odst.evaluation.metrics import classifier_measures, detector_measures
-from odst.evaluation.robustness import corruption_errors, published_corruption_errors
+from odst.evaluation.robustness import corruption_errors, published_corruption_errors, published_labels
 from odst.run import sets_of
 from odst.serving import Classifier
 from odst.vision.corruption import CORRUPTIONS
+
+log = logging.getLogger("odst")
 
 
 def assess(
@@ -30,7 +33,7 @@ def assess(
 
     `published` is a folder of CIFAR-10-C or CIFAR-100-C; `corruptions` makes the same 15 on the images of `on`.
     """
-    logits = classifier.logits(on.x)
+    logits = classifier.logits(on.x, "the labelled images")
     temperature = classifier.temperature
     found: dict[str, Any] = {
         "round": classifier.round,
@@ -40,17 +43,22 @@ def assess(
     }
     if outs:
         found["out"] = {
-            name: {"images": len(x), **detector_measures(logits, classifier.logits(x), temperature, seed=seed)}
+            name: {
+                "images": len(x),
+                **detector_measures(logits, classifier.logits(x, f"--out {name}"), temperature, seed=seed),
+            }
             for name, x in outs.items()
         }
         found["od_auroc"] = float(np.mean([one["auroc"] for one in found["out"].values()]))
 
     def predict(x: np.ndarray) -> np.ndarray:
-        return classifier.logits(x).argmax(axis=1)
+        return classifier.logits(x, "the corrupted images").argmax(axis=1)
 
     if corruptions or published is not None:
         if not is_image(on.x):
             raise UserError("--corruptions: corruptions are made on images, and this run works on features.")
+        if published is not None:
+            published_labels(published, len(classifier.classes))
         errors = (
             corruption_errors(predict, on.x, on.y, seed=seed)
             if published is None
@@ -63,7 +71,7 @@ def assess(
 
 def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
     """A labelled source whose classes are the run's, by name."""
-    read = read_set(spec, classifier.shape[0], fit, labelled=True)
+    read = _read(classifier, spec, fit, labelled=True)
     assert read.labels is not None
     number = {label_text(name): c for c, name in enumerate(classifier.classes)}
     strange = sorted({name for name in read.labels if name not in number})
@@ -76,12 +84,27 @@ def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
     return Labelled(read.x, np.array([number[name] for name in read.labels], np.int64))
 
 
-def out_source(classifier: Classifier, text: str, fit: Fit) -> tuple[str, Images]:
-    """NAME=SOURCE of images of none of the classes."""
-    name, sign, spec = text.partition("=")
-    if not (name and sign and spec):
-        raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
-    return name, read_set(spec, classifier.shape[0], fit).x
+def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str, Images]:
+    """Each NAME=SOURCE of images of none of the classes, by name."""
+    outs: dict[str, Images] = {}
+    for text in texts:
+        name, sign, spec = text.partition("=")
+        if not (name and sign and spec):
+            raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
+        if name in outs:
+            raise UserError(f"--out: the name {name!r} is given twice. Give each set a name of its own.")
+        outs[name] = _read(classifier, spec, fit).x
+    return outs
+
+
+def _read(classifier: Classifier, spec: str, fit: Fit, *, labelled: bool = False) -> ReadSet:
+    read = read_set(spec, classifier.shape[0], fit, labelled=labelled)
+    if read.rejected:
+        first = read.rejected[0]
+        log.warning(
+            "%s: %d images could not be used; the first: %s: %s", spec, len(read.rejected), first.uri, first.reason
+        )
+    return read
 
 
 def own_sets(classifier: Classifier) -> tuple[str, Labelled, dict[str, Images]]:

@@ -58,11 +58,13 @@ class Classifier:
             raise UserError(f"--fit: {asked!r} is none of {', '.join(get_args(Fit))}.")
         return cast(Fit, asked)
 
-    def logits(self, x: Images) -> np.ndarray:
-        check_images("x", x)
+    def logits(self, x: Images, name: str = "x") -> np.ndarray:
+        """Of every row of x, float32 (n, K). `name` is what an error calls x."""
+        check_images(name, x)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(
-                f"x: its rows have shape {tuple(x.shape[1:])}, and this classifier takes {self.shape}. Resize them first."
+                f"{name}: its rows have shape {tuple(x.shape[1:])}, and this classifier takes {self.shape}. "
+                "Give it rows like those that the run was made on."
             )
         if len(x) == 0:
             return np.empty((0, len(self.classes)), np.float32)

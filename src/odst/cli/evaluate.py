@@ -31,11 +31,14 @@ def evaluate(
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
     """
-    from odst.assessment import assess, labelled_source, out_source, own_sets
+    from odst.assessment import assess, labelled_source, out_sources, own_sets
     from odst.cli.screen import bars
+    from odst.errors import UserError
     from odst.files import write_json
     from odst.serving import load
 
+    if corruptions and corruption_files is not None:
+        raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
     with bars() as console:
         classifier = load(run, round=round, device=device)
         how = classifier.fit_of(fit)
@@ -46,7 +49,7 @@ def evaluate(
         else:
             labelled = labelled_source(classifier, on, how)
         if out:
-            outs = dict(out_source(classifier, text, how) for text in out)
+            outs = out_sources(classifier, out, how)
         found = assess(
             classifier,
             labelled,

@@ -28,18 +28,7 @@ def corruption_errors(predict: Predict, images: Images, labels: np.ndarray, *, s
 
 def published_corruption_errors(predict: Predict, folder: str | Path) -> np.ndarray:
     """The same from CIFAR-10-C or CIFAR-100-C as published: NAME.npy, the five levels one after another, and labels.npy."""
-    folder = Path(folder)
-    absent = [name for name in (*CORRUPTIONS, "labels") if not (folder / f"{name}.npy").is_file()]
-    if absent:
-        raise UserError(
-            f"{folder}: {len(absent)} of the 16 files of CIFAR-C are not there, {absent[0]}.npy first. "
-            "Unpack CIFAR-10-C.tar or CIFAR-100-C.tar and give the folder that holds labels.npy."
-        )
-    labels = _array(folder / "labels.npy")
-    if labels.ndim != 1 or len(labels) == 0 or len(labels) % len(LEVELS):
-        raise UserError(
-            f"{folder / 'labels.npy'}: expected one label per image of five levels, got shape {labels.shape}."
-        )
+    folder, labels = Path(folder), published_labels(folder)
     n = len(labels) // len(LEVELS)
     errors = np.empty((len(CORRUPTIONS), len(LEVELS)))
     with stage("corruptions", total=errors.size, unit="sets") as advance:
@@ -56,6 +45,28 @@ def published_corruption_errors(predict: Predict, folder: str | Path) -> np.ndar
                 errors[i, j] = _error(predict, blocks, labels[j * n : (j + 1) * n])
                 advance(1)
     return errors
+
+
+def published_labels(folder: str | Path, K: int | None = None) -> np.ndarray:
+    """labels.npy, after a look at whether all 16 files are there and, given K, whether they are of K classes."""
+    folder = Path(folder)
+    absent = [name for name in (*CORRUPTIONS, "labels") if not (folder / f"{name}.npy").is_file()]
+    if absent:
+        raise UserError(
+            f"{folder}: {len(absent)} of the 16 files of CIFAR-C are not there, {absent[0]}.npy first. "
+            "Unpack CIFAR-10-C.tar or CIFAR-100-C.tar and give the folder that holds labels.npy."
+        )
+    labels = _array(folder / "labels.npy")
+    if labels.ndim != 1 or len(labels) == 0 or len(labels) % len(LEVELS):
+        raise UserError(
+            f"{folder / 'labels.npy'}: expected one label per image of five levels, got shape {labels.shape}."
+        )
+    if K is not None and not np.array_equal(np.unique(labels), np.arange(K)):
+        raise UserError(
+            f"{folder / 'labels.npy'}: its labels run from {labels.min()} to {labels.max()}, and this run has {K} classes. "
+            "CIFAR-10-C goes with a run on CIFAR-10, CIFAR-100-C with one on CIFAR-100."
+        )
+    return labels
 
 
 def mean_corruption_error(predict: Predict, images: Images, labels: np.ndarray, *, seed: int) -> float:

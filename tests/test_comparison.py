@@ -121,6 +121,8 @@ def test_the_command_writes_each_format(runs: list[RunDir], tmp_path: Path) -> N
     for kind in ("markdown", "latex", "text"):
         assert odst("compare", runs[0].path, "--format", kind, "--out", tmp_path / kind).code == 0
     assert (tmp_path / "text").read_text() == odst("compare", runs[0].path).out
+    assert odst("compare", runs[0].path, "--out", tmp_path / "table.tex").code == 0
+    assert (tmp_path / "table.tex").read_text() == (tmp_path / "latex").read_text()
     page = odst("compare", *(run.path for run in runs), "--out", tmp_path / "c.html", "--no-images")
     assert page.code == 0, page.err
     html = (tmp_path / "c.html").read_text()
@@ -140,8 +142,15 @@ def test_what_makes_runs_hard_to_compare_is_said(runs: list[RunDir], tmp_path: P
     assert cautions(open_runs(runs)) == []
     half = make_run(tmp_path / "half", bar_world(seed=3), config(run={"seed": 3}), rounds=1)
     said = " ".join(cautions(open_runs([runs[0], half])))
-    for part in ("half is not finished: it has 1 of 3 rounds", "same test images", "different seeds"):
+    for part in (
+        "half is not finished: it has 1 of 3 rounds",
+        "same test images",
+        "same out_test images",
+        "different seeds",
+    ):
         assert part in said
+    result = odst("compare", runs[0].path, half.path)
+    assert " ".join(result.err.split("\n")).strip() == said and result.out.startswith("Results")
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_folder(runs: list[RunDir], tmp_path: Path) -> None:
@@ -149,6 +158,11 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folder(runs: list[RunDir]
     shutil.copytree(runs[0].path, copy)
     names = [one.name for one in open_runs([runs[0], RunDir(copy)])]
     assert names[1] == "again/odst" and names[0].endswith("/odst")
+    deeper = tmp_path / "once" / "again" / "odst"
+    shutil.copytree(runs[0].path, deeper)
+    names = [one.name for one in open_runs([RunDir(copy), RunDir(deeper)])]
+    assert names == [f"{tmp_path.name}/again/odst", "once/again/odst"]
+    assert "named twice" in fails("compare", copy, copy.parent / "." / "odst")
 
 
 # paired differences ----------------------------------------------------------------------------------------------------------

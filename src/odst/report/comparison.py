@@ -37,12 +37,13 @@ class Compared:
 
 def open_runs(runs: list[RunDir]) -> list[Compared]:
     """Runs that may stand side by side: of one set of classes, with at least one round each, and a name of their own."""
-    names = [run.path.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        names = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{twice}: this run is named twice. Name each run once.")
+    places = [run.path.resolve() for run in runs]
+    for place in places:
+        if places.count(place) > 1:
+            raise UserError(f"{place}: this run is named twice. Name each run once.")
+    deep = 1  # as many folders as tell them apart
+    while len(names := ["/".join(place.parts[-deep:]) for place in places]) > len(set(names)):
+        deep += 1
     compared = []
     for name, run in zip(names, runs, strict=True):
         info = run.info()
@@ -79,12 +80,20 @@ def cautions(compared: list[Compared]) -> list[str]:
         for one in compared
         if not one.finished
     ]
-    for name, what in (("test", "tested on"), ("labelled", "given"), ("pool", "given"), ("val_in", "given")):
-        if len({(one.info["sets"].get(name) or {}).get("hash") for one in compared}) > 1:
+    for name, what in (
+        ("test", "tested on"), ("out_test", "tested on"), ("labelled", "given"), ("pool", "given"), ("val_in", "given"),
+        ("val_out", "given"),
+    ):  # fmt: skip
+        if len({_hashes(one.info["sets"], name) for one in compared}) > 1:
             lines.append(f"These runs were not {what} the same {name} images: differences may come from that.")
     if len({one.info["seed"] for one in compared}) > 1:
         lines.append("These runs have different seeds.")
     return lines
+
+
+def _hashes(sets: dict[str, Any], name: str) -> frozenset[tuple[str, str]]:
+    """Of the set of this name, or of all sets below it: out_test.flowers, out_test.noise."""
+    return frozenset((key, one["hash"]) for key, one in sets.items() if key.partition(".")[0] == name)
 
 
 def _planned(info: dict[str, Any]) -> int:

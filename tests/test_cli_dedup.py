@@ -218,3 +218,13 @@ def test_the_last_line_says_what_makes_a_run_leave_them_out(folder: Path, capfd)
     ]:
         assert dedup(*args, "--against", "test.npy") == 0
         assert words in capfd.readouterr().out.splitlines()[-1]
+
+
+def test_thresholds_meant_for_32_pixels_are_called_out_at_other_sizes(folder: Path, capfd):
+    build_pool("pool.npy", Path("half"), size=16, workers=1)
+    words = "These are 16×16, where the same change is 0.5 times as far: --radius 3.92 --l2 1.5 would judge alike."
+    assert dedup("half", "--against", "test.npy") == 0
+    assert words in capfd.readouterr().err
+    assert dedup("half", "--against", "test.npy", "--radius", "3.92", "--l2", "1.5") == 0
+    assert dedup("pool.npy", "--against", "test.npy") == 0
+    assert "would judge alike" not in capfd.readouterr().err

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from odst.data.images import Pool, content_hash
 from odst.duplicates import Guard, Rule, audit, scan
@@ -254,3 +255,13 @@ def test_only_sheets_of_an_earlier_pass_are_removed(tmp_path: Path):
     audit(Pool(x), guard, tmp_path)
     assert (tmp_path / "pairs-of-shoes.png").read_bytes() == b"mine"
     assert not (tmp_path / "pairs-just-outside-lpips.png").exists()
+
+
+def test_the_histogram_stays_as_high_when_many_sets_fill_its_legend(tmp_path: Path):
+    x, guard = world()
+    heights = []
+    for n in (1, 12):
+        audit(Pool(x), Guard({f"set {k}": guard.references["A"] for k in range(n)}), tmp_path / str(n))
+        with Image.open(tmp_path / str(n) / "histogram.png") as picture:
+            heights.append(picture.height)
+    assert heights[1] - heights[0] >= 11 * 24  # pixels a line of its legend takes

@@ -90,6 +90,8 @@ def dedup(
         fit = _fit(Path(pool), fit) if packed else fit
         U = _pool(pool, packed, size, fit)
         size = U.x.shape[1]
+        if size != 32 and (radius, l2) == (2000 / 255, 3.0):
+            _say_scale(size)
         weights = _weights(lpips, lpips_heads, size)
         names = _names([*against, *(exact_against or []), *map(str, listed or [])])
         references = {name: _read(spec, size, fit) for name, spec in zip(names, against, strict=False)}
@@ -178,6 +180,16 @@ def _read(spec: str, size: int, fit: "Fit") -> "ReadSet":
             f"{spec}: {len(found.rejected)} of its items cannot be read and are not looked at; the first: {first.uri}: {first.reason}"
         )
     return found
+
+
+def _say_scale(size: int) -> None:
+    import logging
+
+    wide = size / 32  # L2 sums over pixels, so the same change is farther in a larger image
+    logging.getLogger("odst").warning(
+        f"--radius and --l2 are the paper's, for 32×32 pixels. These are {size}×{size}, where the same change is {wide:.3g} "
+        f"times as far: --radius {2000 / 255 * wide:.3g} --l2 {3 * wide:.3g} would judge alike."
+    )
 
 
 def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights | None":

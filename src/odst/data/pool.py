@@ -142,7 +142,7 @@ def _check_pass(folder: Path) -> None:
     if (folder / ".dedup").is_dir():
         raise UserError(
             f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
-            f"again: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+            f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
         )
 
 

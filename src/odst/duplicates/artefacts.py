@@ -199,7 +199,7 @@ def _sheet(name: str, found: Found, pool: Pool, guard: Guard, out: Path) -> None
             measures += f"\n1-SSIM {1 - found.ssim[row]:.3f}"
         if not np.isnan(found.lpips[row]):
             measures += f"\nLPIPS {found.lpips[row]:.4f}"
-        captions.append(f"{j}\n{names[number]} {k}\n{measures}")
+        captions.append(f"{j}\n{k} {names[number]}\n{measures}")  # a long name is cut, not the number
     lpips = (
         {"lpips": " and LPIPS", "lpips_alike": ", alike by LPIPS"}
         if guard.weights
@@ -222,15 +222,15 @@ def _histogram(out: Path, names: Sequence[str], bins: np.ndarray, m: int, rule: 
             writer.writerow([name, f"{rule.radius:.6g}", "", m - int(row.sum())])
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.3 + 0.17 * len(names)), layout="constrained")  # a line of the legend for each set
     axes = figure.subplots()
     for name, row in zip(names, bins, strict=True):
         axes.stairs(row, edges, label=f"{name} ({int(row.sum()):,} of {m:,} within {rule.radius:.3g})", linewidth=1.4)
     for place, text in [(rule.l2, f"leaves below {rule.l2:g}"), (rule.radius, "candidates below")]:
         axes.axvline(place, color="0.35", linestyle="--", linewidth=1)
         axes.annotate(
-            text, (place, 1), (-4, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
-            rotation=90, ha="right", va="top", fontsize=8, color="0.35",
+            text, (place, 0), (-4, 4), xycoords=("data", "axes fraction"), textcoords="offset points",
+            rotation=90, ha="right", va="bottom", fontsize=8, color="0.35",
         )  # fmt: skip
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=0)

@@ -33,6 +33,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "run"
 
 
+def test_the_error_under_corruptions_is_a_number_of_every_round_where_asked_for(run: Path, tmp_path: Path) -> None:
+    corrupted = tmp_path / "corrupted"
+    assert odst("run", run, "--set", "data.corruptions=true", "--out", corrupted).code == 0
+    metrics = [json.loads(line) for line in (corrupted / "metrics.jsonl").read_text().splitlines()]
+    final = json.loads((corrupted / "final.json").read_text())["round"]
+    assert odst("evaluate", corrupted, "--corruptions", "--json", tmp_path / "e.json").code == 0
+    again = json.loads((tmp_path / "e.json").read_text())
+    assert metrics[final]["corruption_error"] == pytest.approx(again["corruption_error"], abs=1e-12)
+    table = odst("compare", corrupted, run, "--format", "markdown").out
+    assert "corrupted % 1st" in table and all(f"{100 * one['corruption_error']:.2f}" in table for one in metrics)
+    assert odst("report", corrupted).code == 0
+    page = (corrupted / "report.html").read_text()
+    assert f'data-metric="corruption_error" data-round="1" data-value="{metrics[1]["corruption_error"]}"' in page
+    assert "corrupted" not in odst("compare", run).out
+
+
+def test_corruptions_that_cannot_be_measured_are_refused_before_the_run(run: Path, tmp_path: Path) -> None:
+    config = ("run", run, "--out", tmp_path / "new", "--set")
+    assert "16 of the 16 files" in fails(*config, f"data.corruptions='{tmp_path}'")
+    assert not (tmp_path / "new" / "run.json").exists()
+
+
 def test_a_run_made_on_a_gpu_is_reported_where_there_is_none(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)

@@ -1,12 +1,9 @@
 """One run: a config and a directory in, rounds out. The same call goes on where an earlier one stopped."""
 
 import hashlib
-import json
 import logging
 import platform
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +18,11 @@ from odst.data.checks import check_data
 from odst.data.images import Data, Pool, fingerprint, is_image
 from odst.data.loading import load_data
 from odst.errors import UserError
+from odst.evaluation.robustness import mean_corruption_error, published_corruption_errors, published_labels
 from odst.evaluation.rounds import Scored, best_round, harm, score
 from odst.files import digest, sha256, write_json
+from odst.journal import Timings, logging_to
+from odst.method.labelling import infer
 from odst.method.precision import resolve
 from odst.method.selection import Selection
 from odst.progress import listening
@@ -54,6 +54,7 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
     if recipe.given_selection and config.data.selection is not None:
         given = read_selection(Path(config.data.selection), data)
     check_data(recipe, data, given)
+    _check_corruptions(config, data)
     mean, std = statistics(data)
     device = pick_device(config.run.device)
 
@@ -66,6 +67,18 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         for phase in schedule.phases:
             augmenter(phase.augment, (0, 0, 0))
     return Prepared(config, data, make_model, device, given)
+
+
+def _check_corruptions(config: Config, data: Data) -> None:
+    asked = config.data.corruptions
+    if asked and not is_image(data.labelled.x):
+        raise UserError(
+            "data.corruptions: corruptions are made on images, and this run works on features. Take it out."
+        )
+    if isinstance(asked, str):
+        published_labels(asked, data.K)
+    elif asked and data.test is None:
+        raise UserError("data.corruptions: there are no test images to corrupt. Set data.test, or take it out.")
 
 
 def _load(config: Config, workspace: Path | None) -> Data:
@@ -126,7 +139,7 @@ def execute(
                 device=prepared.device, scratch=run.scratch, checkpoint_seconds=config.run.checkpoint_seconds,
             )  # fmt: skip
         for round_ in rounds:
-            before, scored = scored, score(round_, data, prepared.device)
+            before, scored = scored, _score(prepared, round_)
             worse = None
             if before is not None:
                 worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
@@ -155,9 +168,25 @@ def _last_round(run: RunDir, prepared: Prepared, base: str) -> tuple[Round | Non
     log.info("the base of %s is the same: taking it over", donor.path.name)
     model = donor.load_model(0, prepared.make_model())
     round_ = calibrated(prepared.config.recipe(), prepared.data, 0, model, None, prepared.device)
-    scored = score(round_, prepared.data, prepared.device)
+    scored = _score(prepared, round_)
     run.save_round(round_, scored, prepared.data, None)
     return round_, scored
+
+
+def _score(prepared: Prepared, round_: Round) -> Scored:
+    """The numbers of a round; where the config asks for it, the mean corruption error among them."""
+    config, test = prepared.config, prepared.data.test
+    scored = score(round_, prepared.data, prepared.device)
+
+    def predict(x: np.ndarray) -> np.ndarray:
+        return infer(round_.model, x, device=prepared.device).argmax(axis=1)
+
+    if isinstance(config.data.corruptions, str):
+        errors = published_corruption_errors(predict, config.data.corruptions)
+        scored.metrics["corruption_error"] = float(errors.mean())
+    elif config.data.corruptions and test is not None:
+        scored.metrics["corruption_error"] = mean_corruption_error(predict, test.x, test.y, seed=config.run.seed)
+    return scored
 
 
 def find_base(path: Path, base: str) -> RunDir | None:
@@ -280,46 +309,3 @@ def pick_device(name: str) -> str:
             f"device: {name} is not available on this machine. Use --device auto or cpu; the README says how to install for a GPU."
         )
     return name
-
-
-@contextmanager
-def logging_to(file: Path) -> Iterator[None]:
-    handler = logging.FileHandler(file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    before, log.level = log.level, min(log.level or logging.INFO, logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.level = before
-        handler.close()
-
-
-class Timings:
-    """A line in timings.jsonl for each stage: seconds, and images where it counts them."""
-
-    def __init__(self, file: Path):
-        self.file = file
-        file.touch()
-        self.running: list[tuple[float, list[int]]] = []
-
-    def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:
-        count = [0]
-        self.running.append((time.perf_counter(), count))
-
-        def advance(n: int) -> None:
-            count[0] += n
-
-        return advance
-
-    def finish(self, name: str, completed: bool) -> None:
-        begin, count = self.running.pop()
-        line = {
-            "stage": name,
-            "seconds": round(time.perf_counter() - begin, 3),
-            "images": count[0],
-            "completed": completed,
-        }
-        with open(self.file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")

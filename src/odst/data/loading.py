@@ -33,6 +33,9 @@ class DataSection(BaseModel):
     val_out: Sources | None = None
     test: Sources | None = None
     out_test: dict[str, Sources] = {}
+    corruptions: bool | str = (
+        False  # score every round under the 15 corruptions too: true: of test; a folder: CIFAR-10-C
+    )
     excluded: Sources = ()  # lists of pool ids to leave out, beside what `odst dedup` has left in the pool
     size: Annotated[int, Field(ge=1)] = 32  # images are brought to this height and width
     fit: Literal["crop", "pad", "stretch"] = "crop"
@@ -72,7 +75,7 @@ class DataSection(BaseModel):
             beside = (base / path).exists() or any(base.glob(path))  # a pattern such as train-*.tar
             return f"{base.resolve() / path}{mark}{query}" if beside else value
 
-        names = ("labelled", "pool", "val_in", "val_out", "test", "excluded", "selection")
+        names = ("labelled", "pool", "val_in", "val_out", "test", "excluded", "selection", "corruptions")
         changes: dict[str, Any] = {name: there(getattr(self, name)) for name in names}
         return self.model_copy(update=changes | {"out_test": {name: there(v) for name, v in self.out_test.items()}})
 

@@ -22,6 +22,7 @@ from odst.rundir import RunDir
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
 COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent
     ("error", "error", True),
+    ("corrupted", "corruption_error", True),
     ("ECE", "ece", True),
     ("NLL", "nll", False),
     ("Brier", "brier", False),
@@ -59,7 +60,7 @@ def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, rela
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
         "summary": words.summary(found),
-        "columns": [one for one in COLUMNS_SHOWN if any(r.metrics[one[1]] is not None for r in found.rounds)],
+        "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one[1]) is not None for r in found.rounds)],
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],

@@ -41,6 +41,7 @@ class Grid:
 
 TESTED = (
     Measure("error %", "error", LOW),
+    Measure("corrupted %", "corruption_error", LOW),
     Measure("ECE %", "ece", LOW),
     Measure("OD-AUROC %", "od_auroc", HIGH),
 )

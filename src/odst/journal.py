@@ -1,0 +1,53 @@
+"""What a run writes down as it goes: log.txt, and timings.jsonl for the time each stage took."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+log = logging.getLogger("odst")
+
+
+@contextmanager
+def logging_to(file: Path) -> Iterator[None]:
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    before, log.level = log.level, min(log.level or logging.INFO, logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level = before
+        handler.close()
+
+
+class Timings:
+    """A line in timings.jsonl for each stage: seconds, and images where it counts them."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        file.touch()
+        self.running: list[tuple[float, list[int]]] = []
+
+    def start(self, name: str, total: int | None, unit: str, done: int) -> Callable[[int], None]:
+        count = [0]
+        self.running.append((time.perf_counter(), count))
+
+        def advance(n: int) -> None:
+            count[0] += n if unit == "images" else 0
+
+        return advance
+
+    def finish(self, name: str, completed: bool) -> None:
+        begin, count = self.running.pop()
+        line = {
+            "stage": name,
+            "seconds": round(time.perf_counter() - begin, 3),
+            "images": count[0],
+            "completed": completed,
+        }
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

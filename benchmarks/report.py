@@ -20,7 +20,7 @@ from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions
 from odst.method.selection import select
 from odst.run import execute
-from odst.rundir import RunDir, _selection_summary, thresholds_from_json, write_selection
+from odst.rundir import RunDir, selection_summary, thresholds_from_json, write_selection
 from odst.seeds import stream
 
 PER_CLASS = (5_000, 10_000, 15_000)
@@ -32,6 +32,7 @@ def grow(run: RunDir, m: int) -> None:
     ks = ", ".join(map(str, PER_CLASS))
     write_text(run.path / "config.toml", config.replace("[method]\n", f"[method]\nk = [{ks}]\n"))
     info = json.loads((run.path / "run.json").read_text())
+    info["sets"]["pool"]["images"] = m
     write_json(run.path / "run.json", info | {"config_hash": sha256(run.path / "config.toml")})
     data = load_world("photos", 0, m)
     for t in run.rounds()[:-1]:
@@ -47,7 +48,7 @@ def grow(run: RunDir, m: int) -> None:
         folder = run.round(t + 1)
         write_selection(folder / "selection.parquet", I, data, teacher)
         note = json.loads((folder / "round.json").read_text())
-        note["selection"] = _selection_summary(I, data.classes, teacher)
+        note["selection"] = selection_summary(I, data.classes, teacher)
         note["files"]["selection.parquet"] = sha256(folder / "selection.parquet")
         note.pop("digest")
         write_json(folder / "round.json", note | {"digest": digest(note)})

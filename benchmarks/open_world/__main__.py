@@ -1,6 +1,6 @@
 """The open-world benchmark: python -m benchmarks.open_world [--data FOLDER] [--out DIR] [--only NAME] [--workers N] [--smoke]
 
-Builds the worlds, runs every method, and writes results.json and the tables. Interrupted, the same command goes on.
+Builds the worlds, runs every method, and writes results.json, tables.md, figures and the page compare.html. Interrupted, the same command goes on.
 FOLDER holds the benchmark's parquet files (cifar10_train.parquet, ...; default $ODST_TEST_DATA); without one the sets of
 `odst data get cifar10 cifar100 svhn` are used. --smoke is a few steps of everything, in minutes: on the folder where it is
 there, on the built-in world otherwise.
@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.open_world.figures import draw_exclusive, draw_rounds
 from benchmarks.open_world.jobs import jobs, run
 from benchmarks.open_world.tables import write_tables
 from benchmarks.open_world.world import Set, build, cifar_sets, svhn_sets
 from odst.cli.screen import bars
 from odst.files import write_json
+from odst.report.comparison import write_comparison
+from odst.rundir import RunDir
 
 
 def main() -> None:
@@ -62,8 +65,18 @@ def main() -> None:
             )
             write_json(out / "results.json", rows)
     write_tables(rows, out / "tables.md")
+    draw(rows, out)
     print((out / "tables.md").read_text())
     print(f"open_world ratio={difference(rows):.3g} anchor=st-error-of-the-third-round")
+
+
+def draw(rows: list[dict[str, Any]], out: Path) -> None:
+    """The figures, and the page with the pictures that odst and st-ot alone selected (seed 0)."""
+    pair = {method: out / "runs" / f"33-{method}-seed-0" for method in ("odst", "st-ot")}
+    if all((run / "round-3" / "selection.parquet").exists() for run in pair.values()):
+        draw_rounds(rows, out / "rounds.png")
+        draw_exclusive(pair, out / "world-33" / "pool", out / "exclusive.png")
+        write_comparison([RunDir(run) for run in pair.values()], out / "compare.html")
 
 
 def build_worlds(names: set[str], data: Path | None, out: Path, smoke: bool) -> None:

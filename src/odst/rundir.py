@@ -125,7 +125,7 @@ class RunDir:
             temporary.write_bytes(save({name: np.ascontiguousarray(z) for name, z in scored.logits.items()}))
         selection = None
         if round_.selection is not None:
-            selection = _selection_summary(round_.selection, data.classes, teacher)
+            selection = selection_summary(round_.selection, data.classes, teacher)
             write_selection(folder / "selection.parquet", round_.selection, data, teacher)
         note = {
             "round": round_.t,
@@ -252,7 +252,8 @@ def thresholds_from_json(values: dict[str, Any]) -> Thresholds:
     )
 
 
-def _selection_summary(I: Selection, classes: tuple[str, ...], teacher: dict[str, Any] | None) -> dict[str, Any]:
+def selection_summary(I: Selection, classes: tuple[str, ...], teacher: dict[str, Any] | None) -> dict[str, Any]:
+    """`selection` of round.json: the cap, who chose, and per class how many lay above, were used, and stand in I."""
     used = np.bincount(I.classes, minlength=len(classes))
     copies = np.bincount(I.classes, weights=I.copies, minlength=len(classes)).astype(int)
     rows = {

@@ -190,6 +190,14 @@ def test_the_spread_of_an_auroc_difference_is_that_of_resampling() -> None:
     assert change.clear
 
 
+def test_a_single_out_image_leaves_the_widest_interval() -> None:
+    score = stream(0, "scores").normal(size=50)
+    before, after = placements(score, [np.array([0.1])]), placements(score, [np.array([2.0])])
+    assert before.interval() == (0, 1)
+    change = auroc_change(before, after)
+    assert (change.low, change.high) == (-1, 1) and not change.clear
+
+
 def test_a_model_against_itself_is_no_difference() -> None:
     logits = np.eye(3)[[0, 1, 2, 0]]
     change = error_change(logits, logits, np.array([0, 1, 2, 1]), seed=0)

@@ -11,13 +11,14 @@ import pytest
 from PIL import Image
 
 from commands import fails, odst
+from odst.data.checks import UNKNOWN, check_data
 from odst.data.images import Data
 from odst.evaluation.metrics import auroc, confidence_log_odds, error
 from odst.exporting import example, export_onnx, export_tensorboard
 from odst.method.calibration import probabilities
 from odst.rundir import RunDir
 from odst.seeds import stream
-from odst.serving import UNKNOWN, load
+from odst.serving import load
 from odst.vision.corruption import CORRUPTIONS
 from runs import NAMES, bar_world, bars, config, make_run
 
@@ -131,6 +132,16 @@ def test_single_pictures_are_sources_too(run: RunDir, folder: Path) -> None:
     header, first, second = result.out.splitlines()
     assert header == "source,class,confidence,nearest,reason"
     assert "down-0.png" in first and "broken.png" in second
+
+
+def test_a_source_that_is_not_there_is_refused_before_a_line_is_printed(run: RunDir, tmp_path: Path) -> None:
+    result = odst("predict", run.path, tmp_path / "nothing")
+    assert result.code == 2 and result.out == "" and "no such file or folder" in result.err
+
+
+def test_a_class_called_unknown_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a class is called 'unknown'.*val_out"):
+        check_data(config().recipe(), bar_world(pool=20, classes=("across", "down", UNKNOWN)))
 
 
 def test_features_and_images_are_not_mixed_up(run: RunDir, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from torch import nn
 
+from odst.data.checks import UNKNOWN
 from odst.data.decoding import Fit
 from odst.data.images import Images, check_images
 from odst.data.items import Files, Part
@@ -27,8 +28,7 @@ from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")
 
-UNKNOWN = "unknown"
-PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".ppm"}
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,11 @@ class Answer(NamedTuple):
 
 
 def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
-    """Every item of every source, single pictures first, a few hundred at a time; memory does not grow with their number."""
-    singles = [spec for spec in specs if Path(spec).suffix.lower() in PICTURES and Path(spec).is_file()]
+    """Every item of every source, single pictures first, a few hundred at a time; memory does not grow with their number.
+
+    Sources that cannot be read are refused at once, before the first answer is asked for.
+    """
+    singles = [spec for spec in specs if Path(spec).is_file() and Path(spec).suffix.lower() in PICTURES]
     sources = open_sources([spec for spec in specs if spec not in singles]) if len(singles) < len(specs) else []
     features = len(classifier.shape) == 1
     for source in sources:
@@ -178,11 +181,14 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
         for source in sources:
             yield from source.parts(0, decoder.part_length)
 
-    workers = default_workers() if total >= 10_000 and not features else 1
-    with stage("predict", total, "images") as advance:
-        for batch in decode_parts(every(), decoder, workers):
-            yield _answers(classifier, batch)
-            advance(batch.items)
+    def answers() -> Iterator[list[Answer]]:
+        workers = default_workers() if total >= 10_000 and not features else 1
+        with stage("predict", total, "images") as advance:
+            for batch in decode_parts(every(), decoder, workers):
+                yield _answers(classifier, batch)
+                advance(batch.items)
+
+    return answers()
 
 
 def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:

@@ -33,12 +33,11 @@ def predict(
         classifier = load(run, round=round, device=device)
         if alpha is not None:
             classifier = classifier.at(alpha)
-        counts: Counter[str] = Counter()
+        counts: Counter[str] = Counter()  # known, unknown, unreadable
         for rows in write_answers(answer(classifier, sources, classifier.fit_of(fit)), csv, parquet):
-            counts.update("unreadable" if one.reason else one.label for one in rows)
-    known = sum(n for name, n in counts.items() if name not in (UNKNOWN, "unreadable"))
+            counts.update("unreadable" if one.reason else UNKNOWN if one.label == UNKNOWN else "known" for one in rows)
     typer.echo(
-        f"{sum(counts.values()):,} images: {known:,} labelled, {counts[UNKNOWN]:,} unknown, "
+        f"{sum(counts.values()):,} images: {counts['known']:,} labelled, {counts[UNKNOWN]:,} unknown, "
         f"{counts['unreadable']:,} not readable (round {classifier.round})",
         err=True,
     )

@@ -6,12 +6,19 @@ from odst.data.images import Counted, Data, Images, check_images, is_image
 from odst.errors import UserError
 from odst.recipe import Recipe
 
+UNKNOWN = "unknown"  # the answer for an image that lies below its class's threshold
+
 
 def check_data(recipe: Recipe, data: Data, given: object | None = None) -> None:
     T, K = data.labelled, data.K
     check_images("labelled", T.x)
     if K < 2:
         raise UserError(f"labelled: found {K} class ({', '.join(data.classes)}). A classifier needs at least two.")
+    if UNKNOWN in data.classes:
+        raise UserError(
+            f"labelled: a class is called {UNKNOWN!r}, which is what odst calls an image of no class. "
+            "Rename it; images of none of the classes go into data.val_out."
+        )
     if len(T) < K:
         raise UserError(f"labelled: {len(T)} images for {K} classes. Every class needs at least one labelled image.")
     _check_labels("labelled", T.y, len(T), data.classes, every_class=True)

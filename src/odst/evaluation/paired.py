@@ -49,7 +49,9 @@ class Placements:
         return float(self.inside.mean())
 
     def spread(self) -> float:
-        """The standard error."""
+        """The standard error; infinite where a set has a single image, which says nothing of it."""
+        if min(len(self.inside), *map(len, self.outside)) < 2:
+            return float("inf")
         variance = self.inside.var(ddof=1) / len(self.inside)
         for one in self.outside:
             variance += one.var(ddof=1) / len(one) / len(self.outside) ** 2
@@ -77,4 +79,4 @@ def auroc_change(before: Placements, after: Placements) -> Change:
     difference = Placements(after.inside - before.inside, tuple(b - a for a, b in pairs))
     half = Z * difference.spread()
     d = after.auroc - before.auroc
-    return Change(before.auroc, after.auroc, d - half, d + half)
+    return Change(before.auroc, after.auroc, max(-1.0, d - half), min(1.0, d + half))

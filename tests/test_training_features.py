@@ -155,6 +155,16 @@ def test_a_training_with_all_its_state_resumes_to_the_same_bits(tmp_path: Path, 
     assert model_hash(fit(with_batch_norm(), schedule, tmp_path, checkpoint_seconds=0)) == whole
 
 
+def test_batches_are_made_on_one_core_and_the_network_keeps_all() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert list(ahead(lambda step: torch.get_num_threads(), range(3))) == [1, 1, 1]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 # number formats
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from odst.data.images import Images, is_image
 from odst.method.schedule import Plan
@@ -77,7 +78,7 @@ def ahead(draw: Callable[[int], Joint], steps: Sequence[int]) -> Generator[Joint
 
     Only reading and augmenting overlap: what is drawn does not depend on when. A fault in the thread is raised here.
     """
-    with ThreadPoolExecutor(1, "batches") as thread:
+    with ThreadPoolExecutor(1, "batches", initializer=_alone) as thread:
         coming = deque(thread.submit(draw, step) for step in steps[:AHEAD])
         for step in steps[AHEAD:]:
             batch = coming.popleft().result()
@@ -85,3 +86,9 @@ def ahead(draw: Callable[[int], Joint], steps: Sequence[int]) -> Generator[Joint
             yield batch
         while coming:
             yield coming.popleft().result()
+
+
+def _alone() -> None:
+    """One core for this thread: a second team of OpenMP threads would wait in busy loops on the cores that compute."""
+    torch.get_num_threads()  # the first call in a thread sets torch's own number, so ours must come after it
+    threadpool_limits(1, user_api="openmp")

@@ -19,10 +19,10 @@ import torch
 
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
 from benchmarks.open_world.jobs import jobs, run
-from benchmarks.open_world.tables import write_tables
+from benchmarks.open_world.tables import tables
 from benchmarks.open_world.world import Set, build, cifar_sets, svhn_sets
 from odst.cli.screen import bars
-from odst.files import write_json
+from odst.files import write_json, write_text
 from odst.report.comparison import write_comparison
 from odst.rundir import RunDir
 
@@ -64,7 +64,7 @@ def main() -> None:
                 flush=True,
             )
             write_json(out / "results.json", rows)
-    write_tables(rows, out / "tables.md")
+    write_text(out / "tables.md", tables(rows))
     draw(rows, out)
     print((out / "tables.md").read_text())
     print(f"open_world ratio={difference(rows):.3g} anchor=st-error-of-the-third-round")

@@ -18,7 +18,7 @@ SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],
     "training.students": [],
     "model.name": "tiny",
-    "method.alpha": 0.3,
+    "method.alpha": 0.05,
     "training.batch": 16,
 }
 

@@ -220,9 +220,11 @@ def test_sets_that_cannot_be_compared_are_refused_before_anything_is_written(tmp
         audit(Pool(x), Guard({"A": x}, listed={"A": np.array([1])}), out)
     with pytest.raises(UserError, match="AlexNet needs at least 31 pixels"):
         audit(Pool(pictures(3, 0, 16)), Guard({"A": pictures(2, 0, 16)}, weights=random_weights()), out)
-    for radius in (2000.0, float("inf")):  # in steps of 255 by mistake
-        with pytest.raises(UserError, match=r"no two images of 32×32 are farther apart than 55\.4"):
-            audit(Pool(x), Guard({"A": x}, Rule(radius=radius)), out)
+    with pytest.raises(UserError, match=r"no two images of 32×32 are farther apart than 55\.4"):
+        audit(Pool(x), Guard({"A": x}, Rule(radius=2000)), out)  # in steps of 255 by mistake
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=r"lpips is a threshold of 0 or more, got .*\. The paper's is 0\.025\."):
+            Rule(lpips=value)
     with pytest.raises(UserError, match="l2 is 9"):
         Rule(l2=9)
     assert not out.exists()

@@ -6,6 +6,7 @@ two also look alike: LPIPS < `lpips` and 1 - SSIM < `dissim`. Every comparison i
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -36,8 +37,10 @@ class Rule:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "lpips_input" and not value >= 0:
-                raise UserError(f"{field.name} is a threshold of 0 or more, got {value}.")
+            if field.name != "lpips_input" and not 0 <= value < inf:
+                raise UserError(
+                    f"{field.name} is a threshold of 0 or more, got {value}. The paper's is {field.default:.4g}."
+                )
         if not 0 < self.l2 <= self.radius:
             raise UserError(
                 f"l2 is {self.l2} and radius {self.radius:.4g}: l2 lies above 0 and at most at the radius. "

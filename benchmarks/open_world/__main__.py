@@ -22,6 +22,7 @@ from benchmarks.open_world.jobs import jobs, run
 from benchmarks.open_world.tables import tables
 from benchmarks.open_world.world import Set, build, cifar_sets, svhn_sets
 from odst.cli.screen import bars
+from odst.errors import UserError
 from odst.files import write_json, write_text
 from odst.report.comparison import write_comparison
 from odst.rundir import RunDir
@@ -110,4 +111,7 @@ def difference(rows: list[dict[str, Any]]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"open_world: {error}")

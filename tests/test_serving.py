@@ -1,8 +1,12 @@
 """A run's classifier at work: in Python, over sources, as ONNX, and on other test sets."""
 
+import contextlib
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +128,23 @@ def test_parquet_and_csv_say_the_same(run: RunDir, folder: Path, tmp_path: Path)
     assert [row["class"] for row in table] == [row["class"] for row in lines]
     for row, line in zip(table, lines, strict=True):
         assert line["confidence"] == ("" if row["confidence"] is None else f"{row['confidence']:.6f}")
+
+
+def test_rows_sent_to_a_file_arrive_there_while_the_bars_are_on_a_terminal(
+    run: RunDir, folder: Path, tmp_path: Path
+) -> None:
+    ours, terminal = os.openpty()
+    command = [sys.executable, "-c", "from odst.cli import main; main()", "predict", run.path, folder]
+    with open(tmp_path / "rows.csv", "wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=terminal, env=os.environ | {"TERM": "xterm"})
+    os.close(terminal)
+    with contextlib.suppress(OSError):  # the terminal is gone when the command ends
+        while os.read(ours, 65536):
+            pass
+    os.close(ours)
+    assert process.wait() == 0
+    rows = (tmp_path / "rows.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(list(folder.iterdir()))
 
 
 def test_single_pictures_are_sources_too(run: RunDir, folder: Path) -> None:

@@ -37,7 +37,10 @@ def bars(quiet: bool = False, verbose: bool = False) -> Iterator[Console]:
                 TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(),
                 TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
             )  # fmt: skip
-            with Progress(*columns, console=err, transient=True) as progress, listening(_Bars(progress)):
+            # rich would print what goes to stdout above the bars: on the screen that is wanted, not where it goes to a file
+            both = sys.stdout.isatty()
+            progress = Progress(*columns, console=err, transient=True, redirect_stdout=both)
+            with progress, listening(_Bars(progress)):
                 yield Console()
         else:
             with listening(_Lines(err)):

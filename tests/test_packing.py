@@ -140,6 +140,27 @@ def interrupted(source: Path, out: Path) -> None:
         packing.Shard.write = original  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("n", [8, 10])  # pictures: the last shard of 4 rows holds nothing but the last item, or not
+@pytest.mark.parametrize("tail", [b"no picture", encoded(0)])  # the last item is rejected at once, or as a duplicate
+def test_a_build_that_was_killed_before_its_manifest_goes_on_whatever_its_last_item_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, tail: bytes
+) -> None:
+    folder_of(tmp_path / "in", n)
+    (tmp_path / "in" / "z.png").write_bytes(tail)
+    build_pool(tmp_path / "in", tmp_path / "undisturbed", shard_rows=4)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("odst.data.packing._finish", killed)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                build_pool(tmp_path / "in", tmp_path / "killed", shard_rows=4)
+    build_pool(tmp_path / "in", tmp_path / "killed", shard_rows=4)
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "undisturbed")
+
+
 def test_sources_that_changed_in_between_are_noticed(tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 12)
     interrupted(tmp_path / "in", tmp_path / "pool")
@@ -163,6 +184,10 @@ def test_a_finished_pool_is_left_as_it_is_and_never_mixed_with_another(tmp_path:
     (tmp_path / "home" / "thesis.tex").write_text("precious")
     with pytest.raises(UserError, match="other files here already"):
         build_pool(tmp_path / "in", tmp_path / "home")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "manifest.json").write_text("[1, 2]")
+    with pytest.raises(UserError, match="it is damaged"):
+        build_pool(tmp_path / "in", tmp_path / "app")
     with pytest.raises(UserError, match="inside its own source"):
         build_pool(tmp_path / "in", tmp_path / "in" / "pool")
 

@@ -8,7 +8,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
 from odst.data.items import Part, Source
-from odst.data.pool import FORMAT, hash_heads
+from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
-from odst.data.workers import Batch, Decoder, Refusal, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, Decoder, Record, Refusal, decode_parts, decoder_for, default_workers
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
 from odst.progress import stage
@@ -78,7 +77,7 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
     manifest, begun = out / "manifest.json", out / "building" / "order.json"
     for file in (manifest, begun):
         if file.is_file():
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = read_manifest(out) if file is manifest else json.loads(file.read_text(encoding="utf-8"))
             before = found.get("order") if file is manifest else found
             if before != order:
                 differ = [key for key in order if (before or {}).get(key) != order[key]]
@@ -113,13 +112,15 @@ def _parts_from(sources: list[Source], counts: list[int], start: int, most: int)
 def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
     """The batches without their first item, which must be the one that the last whole shard ended with."""
     first = next(batches)
-    if not first.records or first.records[0].place != 0 or first.records[0].uri != last:
+    items: list[Record | Refusal] = [*first.records[:1], *first.rejected[:1]]
+    if min(items, key=lambda one: one.place).uri != last:
         raise UserError(
             f"{out}: its sources have changed since this pool was begun. Delete it or choose another --out."
         )
-    moved = [record._replace(place=record.place - 1) for record in first.records[1:]]
-    rejected = [refusal._replace(place=refusal.place - 1) for refusal in first.rejected]
-    yield Batch(first.items - 1, first.rows[1:], moved, rejected)
+    moved = [record._replace(place=record.place - 1) for record in first.records if record.place]
+    rejected = [refusal._replace(place=refusal.place - 1) for refusal in first.rejected if refusal.place]
+    if first.items > 1:
+        yield Batch(first.items - 1, first.rows[len(first.records) - len(moved) :], moved, rejected)
     yield from batches
 
 
@@ -206,7 +207,7 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
     count = sum(note["length"] for note in shards)
     indexes = [index_file(building, number) for number in range(len(shards))]
     rejects = [rejected_file(building, number) for number in range(len(shards))]
-    reasons = Counter(chain.from_iterable(pq.read_table(file)["reason"].to_pylist() for file in rejects))
+    reasons = sum((_reasons(file) for file in rejects), Counter())
     if count == 0:
         shutil.rmtree(building)
         (out / "shards").rmdir()
@@ -233,6 +234,11 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
     write_json(out / "manifest.json", manifest)
     shutil.rmtree(building)
     return manifest
+
+
+def _reasons(rejects: Path) -> Counter[str]:
+    counts = pq.read_table(rejects, columns=["reason"])["reason"].value_counts().to_pylist()
+    return Counter({one["values"]: one["counts"] for one in counts})
 
 
 def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:

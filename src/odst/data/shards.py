@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.data.workers import Batch, Decoder
+from odst.data.workers import Batch, Decoder, Record, Refusal
 from odst.files import whole
 
 HELD = 1024  # rows of the index that are in memory while a shard is written
@@ -35,7 +35,7 @@ class Shard:
 
     def __init__(self, out: Path, number: int, decoder: Decoder, shard_rows: int):
         self.out, self.number, self.decoder, self.shard_rows = out, number, decoder, shard_rows
-        self.length, self.last = 0, ""
+        self.length, self.last = 0, ""  # rows, and the URI of the last item, be it a row or rejected
 
     def __enter__(self) -> "Shard":
         self.stack = ExitStack()
@@ -70,8 +70,8 @@ class Shard:
         for refusal in batch.rejected:
             self.rejected.add(refusal.uri, refusal.reason, refusal.detail.encode("utf-8", "backslashreplace").decode())
         self.length += len(batch.records)
-        if batch.records:
-            self.last = batch.records[-1].uri
+        ends: list[Record | Refusal] = [*batch.records[-1:], *batch.rejected[-1:]]
+        self.last = max(ends, key=lambda one: one.place).uri
 
 
 class _Table:

@@ -122,7 +122,9 @@ def test_damage_is_rejected_with_its_reason() -> None:
     assert rejection(encoded(0)[:-40]) in ("truncated", "broken")
     assert rejection(b"just text") == "not an image"
     assert rejection(b"") == "empty"
-    assert rejection(saved(Image.new("L", (7, 100)), "PNG")) == "too small"
+    narrow = saved(Image.new("L", (7, 100)), "PNG")
+    assert rejection(narrow) == "too small"
+    assert decode(narrow, 32, "pad")[0].shape == (32, 32, 3)  # the whole of it is not enlarged
 
 
 def test_a_decompression_bomb_is_rejected_before_it_is_decoded() -> None:

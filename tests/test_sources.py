@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from odst.data.items import Item, Source
 from odst.data.reading import read_set
@@ -165,6 +166,28 @@ def test_a_tar_cut_short_loses_only_its_last_member(tmp_path: Path) -> None:
     assert [(refusal.uri, refusal.reason) for refusal in cut.rejected] == [(whole.uris[4], "truncated")]
 
 
+@pytest.mark.parametrize("header", [b"\xff" * 512, None])  # overwritten, or with a length below zero
+def test_a_broken_header_inside_a_tar_loses_one_member_and_is_rejected(tmp_path: Path, header: bytes | None) -> None:
+    black = Image.fromarray(np.zeros((64, 64, 3), np.uint8))  # whole blocks of zeros, which also end a tar
+    black.save(tmp_path / "black.bmp")
+    pictures = [(f"{i}.png", encoded(i)) for i in range(6)]
+    pictures[2] = ("2.bmp", (tmp_path / "black.bmp").read_bytes())
+    tar = write_tar(tmp_path / "t.tar", pictures)
+    whole = read_set(tar, 32)
+    with tarfile.open(tar) as opened:
+        lost = opened.getmembers()[2]
+    if header is None:
+        lost.size = -1024
+        header = lost.tobuf(tarfile.GNU_FORMAT)
+    data = bytearray(tar.read_bytes())
+    data[lost.offset : lost.offset + 512] = header
+    tar.write_bytes(data)
+    read = read_set(tar, 32)
+    assert read.hashes == whole.hashes[:2] + whole.hashes[3:]
+    place = f"{tar.as_uri()}#member=at%20byte%20{lost.offset}"
+    assert [(refusal.uri, refusal.reason) for refusal in read.rejected] == [(place, "broken tar header")]
+
+
 def test_features_are_read_as_they_are(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     x[3, 2] = np.nan
@@ -188,10 +211,33 @@ def test_hugging_face_rows_without_bytes_are_read_from_their_path(tmp_path: Path
 
 def test_a_listed_file_that_is_not_there_is_rejected_and_the_others_read(tmp_path: Path) -> None:
     folder_of(tmp_path, 2)
-    (tmp_path / "l.csv").write_text("path\n00000.png\ngone.png\n00001.png\n")
+    (tmp_path / "l.csv").write_text("path\n00000.png\ngone.png\nnull\0byte.png\n00001.png\n")
     found = read_set(tmp_path / "l.csv", 32)
     assert len(found.x) == 2
-    assert [refusal.reason for refusal in found.rejected] == ["missing"]
+    assert [refusal.reason for refusal in found.rejected] == ["missing", "missing"]
+
+
+def test_capital_letters_in_the_ending_of_a_list_change_nothing(tmp_path: Path) -> None:
+    folder_of(tmp_path, 2)
+    (tmp_path / "L.TSV").write_text("path\tlabel\n00000.png\tfox\n")
+    pq.write_table(pa.table({"path": ["00000.png"], "label": ["fox"]}), tmp_path / "L.PARQUET")
+    for name in ("L.TSV", "L.PARQUET"):
+        assert read_set(tmp_path / name, 32, labelled=True).labels == ["fox"]
+
+
+def test_a_column_of_lists_is_no_label_and_whole_floats_are_integers(tmp_path: Path) -> None:
+    """Detection sets call their lists of boxes `label`; pandas writes 1.0 where a column of integers has gaps."""
+    columns = {"image": [encoded(0), encoded(1)], "label": [[1, 2], [3]], "class": [1.0, 2.0], "flag": [True, False]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert read_set(tmp_path / "t.parquet", 32, labelled=True).labels == ["1", "2"]
+    assert read_set(f"{tmp_path}/t.parquet?label=flag", 32, labelled=True).labels == ["True", "False"]
+    with pytest.raises(UserError, match="no label column 'label'"):
+        read_set(f"{tmp_path}/t.parquet?label=label", 32)
+
+
+def test_folders_that_are_called_as_files_of_cifar_are_class_folders(tmp_path: Path) -> None:
+    folder_of(tmp_path, 4, ("train", "meta"))
+    assert read_set(tmp_path, 32, labelled=True).labels == ["meta", "meta", "train", "train"]
 
 
 def faults(tmp: Path) -> dict[str, str]:
@@ -208,6 +254,9 @@ def faults(tmp: Path) -> dict[str, str]:
     np.save(tmp / "float_images.npy", np.zeros((3, 4, 4, 3), np.float32))
     np.save(tmp / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp / "none.npy", np.zeros((0, 8, 8, 3), np.uint8))
+    np.save(tmp / "number.npy", np.float32(1))
+    with open(tmp / "archive.npy", "wb") as file:
+        np.savez(file, x=np.zeros((2, 8, 8, 3), np.uint8))
     write_hugging_face(tmp / "hf.parquet", 4)
     return {
         "gone/away": "no such file or folder",
@@ -224,6 +273,8 @@ def faults(tmp: Path) -> dict[str, str]:
         "float_images.npy": "expected images",
         "objects.npy": "not a readable .npy",
         "none.npy": "no rows",
+        "number.npy": "not a readable .npy",
+        "archive.npy": "not a readable .npy",
         "hf.parquet?split=nowhere": "split is one of even, third",
         "hf.parquet?label=kind": "no label column 'kind'",
         "hf.parquet?fold=1": "no filter column 'fold'",
@@ -237,6 +288,8 @@ def test_faults_of_a_whole_source_are_one_line_that_names_it(tmp_path: Path) -> 
         assert message in str(caught.value), spec
         assert spec.partition("?")[0] in str(caught.value)
         assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="no such file or folder"):
+        open_sources("~nobody-of-this-name/photos")
 
 
 def test_features_of_different_widths_do_not_mix(tmp_path: Path) -> None:
@@ -257,6 +310,10 @@ def test_labels_are_asked_for_only_where_they_are_needed(tmp_path: Path) -> None
     (tmp_path / "classes" / "fox").mkdir()
     with pytest.raises(UserError, match="class folder 'fox' has no image"):
         read_set(tmp_path / "classes", 32, labelled=True)
+    (tmp_path / "classes" / "fox" / "notes.txt").write_text("no picture")
+    with pytest.raises(UserError, match=r"class 'fox' has no image that can be used.*notes\.txt: not an image"):
+        read_set(tmp_path / "classes", 32, labelled=True)
+    assert len(read_set(tmp_path / "classes", 32).x) == 2
 
 
 def test_nothing_pickled_is_ever_loaded(tmp_path: Path) -> None:

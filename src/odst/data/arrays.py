@@ -120,7 +120,10 @@ def open_npz(path: Path) -> ArraySource:
 
 def _load(path: Path, mode: str | None = None) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
+        array = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
+        if not isinstance(array, np.ndarray) or array.ndim == 0:
+            raise ValueError("it is an archive or a single number")
+        return array
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file.") from None
     except (ValueError, EOFError) as error:

@@ -39,7 +39,7 @@ def decode(data: bytes, size: int, fit: Fit = "crop") -> tuple[np.ndarray, int, 
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 image: Image.Image = opened
                 width, height = image.size
-                _check_size(width, height, size)
+                _check_size(width, height, size, fit)
                 if opened.format == "JPEG":
                     opened.draft(None, (GAP * size, GAP * size))
                 image.load()
@@ -74,10 +74,10 @@ def check_head(head: bytes, size: int) -> None:
         raise Rejected("not an image", f"begins with {head!r}")
 
 
-def _check_size(width: int, height: int, size: int) -> None:
+def _check_size(width: int, height: int, size: int, fit: Fit) -> None:
     if width * height > MAX_PIXELS:
         raise Rejected("too many pixels", f"{width}×{height} is more than {MAX_PIXELS:,} pixels")
-    if 4 * min(width, height) < size:
+    if 4 * (max if fit == "pad" else min)(width, height) < size:
         raise Rejected("too small", f"{width}×{height} would be enlarged more than fourfold to reach {size}")
 
 
@@ -127,5 +127,5 @@ def fit_array(row: np.ndarray, size: int, fit: Fit) -> np.ndarray:
         row = row[:, :, 0]
     if row.shape == (size, size, 3):
         return row
-    _check_size(row.shape[1], row.shape[0], size)
+    _check_size(row.shape[1], row.shape[0], size, fit)
     return np.asarray(resize(Image.fromarray(np.ascontiguousarray(row)).convert("RGB"), size, fit))

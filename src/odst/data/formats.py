@@ -95,7 +95,7 @@ def _is_pickled_batch(path: Path) -> bool:
 
 
 def _open_folder(path: Path) -> Stored | None:
-    names = {item.name for item in path.iterdir()}
+    names = {item.name for item in path.iterdir() if item.is_file()}
     batches = sorted(
         (int(match[2]), path / name) for name in names if (match := _TRAIN_BATCH.fullmatch(name)) is not None
     )

@@ -61,9 +61,11 @@ def quoted(name: bytes) -> str:
     return quote_from_bytes(name.replace(os.sep.encode(), b"/"))
 
 
-@lru_cache(maxsize=100_000)
-def label_text(label: bytes | str | int) -> str:
+@lru_cache(maxsize=100_000, typed=True)
+def label_text(label: bytes | str | int | float) -> str:
     """A class name as it is compared: text in Unicode's composed form, so that 'café' from any file system is one class."""
+    if isinstance(label, float) and label.is_integer():  # pandas makes 3 a 3.0 where the column has gaps
+        label = int(label)
     text = label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
     return unicodedata.normalize("NFC", text.encode("utf-8", "backslashreplace").decode()).strip()
 
@@ -81,6 +83,8 @@ def read_file(path: bytes) -> bytes:
     except OSError as error:
         reason = {errno.ENOENT: "missing", errno.ENOTDIR: "missing", errno.ELOOP: "symlink loop"}
         raise Rejected(reason.get(error.errno or 0, "unreadable"), error.strerror or str(error)) from None
+    except ValueError as error:  # a null byte in a listed name
+        raise Rejected("missing", str(error)) from None
 
 
 @dataclass(frozen=True)

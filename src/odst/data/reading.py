@@ -57,4 +57,11 @@ def read_set(
             if (empty := getattr(source, "empty_class", lambda: None)()) is not None:
                 raise UserError(f"{source.name}: the class folder {empty!r} has no image. Fill it or remove it.")
         labels = [record.label or "" for record in records]
+        classes = {None, *labels}
+        for refusal in rejected:
+            if refusal.label not in classes:
+                raise UserError(
+                    f"{names}: class {refusal.label!r} has no image that can be used. The first: {refusal.uri}: "
+                    f"{refusal.reason}. Mend it, or take the class out."
+                )
     return ReadSet(x, labels, [record.uri for record in records], [record.hash for record in records], rejected)

@@ -44,7 +44,7 @@ class PictureTable:
     def __init__(self, path: Path, schema: pa.Schema, pictures: str, query: dict[str, str]):
         self.name, self.path, self.pictures = str(path), path, pictures
         query = {key: value for key, value in query.items() if key != "image"}
-        self.label = choose(str(path), "label", schema.names, LABELS, query.pop("label", None))
+        self.label = choose(str(path), "label", _plain(schema), LABELS, query.pop("label", None))
         self.where = query
         for column in query:
             choose(str(path), "filter", schema.names, (), column)
@@ -135,7 +135,7 @@ class PathList:
 
     def __init__(self, path: Path, query: dict[str, str]):
         self.name, self.path, query = str(path), path, dict(query)
-        columns = pq.read_schema(path).names if path.suffix == ".parquet" else _header(path)
+        columns = _plain(pq.read_schema(path)) if _is_parquet(path) else _header(path)
         column = choose(str(path), "path", columns, PATHS, query.pop("path", None))
         if column is None:
             likely = ", ".join(PATHS)
@@ -159,9 +159,7 @@ class PathList:
             yield Files(os.fsencode(root), file_uri(root), [(_path(path), label, "") for path, label in rows])
 
     def _rows(self) -> Iterator[tuple[str, str | None]]:
-        for row in (
-            _parquet_rows(self.path, self._columns()) if self.path.suffix == ".parquet" else _text_rows(self.path)
-        ):
+        for row in _parquet_rows(self.path, self._columns()) if _is_parquet(self.path) else _text_rows(self.path):
             if all(str(row[key]) == value for key, value in self.where.items()):
                 label = row[self.label] if self.label else None
                 yield str(row[self.column] or ""), None if label in (None, "") else label_text(label)
@@ -176,9 +174,17 @@ def _path(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
 def _text_rows(path: Path) -> Iterator[dict[str, str]]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", restval="")
+        reader = csv.DictReader(file, delimiter=_delimiter(path), restval="")
         try:
             yield from reader
         except csv.Error as error:
@@ -187,7 +193,7 @@ def _text_rows(path: Path) -> Iterator[dict[str, str]]:
 
 def _header(path: Path) -> list[str]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        columns = next(csv.reader(io.StringIO(file.readline()), delimiter="\t" if path.suffix == ".tsv" else ","), None)
+        columns = next(csv.reader(io.StringIO(file.readline()), delimiter=_delimiter(path)), None)
     if not columns:
         raise UserError(f"{path}: the list is empty. Its first line names the columns, e.g. path,label.")
     return columns
@@ -215,6 +221,11 @@ def open_parquet(path: Path, query: dict[str, str]) -> PictureTable | PathList:
     if not likely:
         return PathList(path, query)
     return PictureTable(path, schema, asked or likely[0], query)
+
+
+def _plain(schema: pa.Schema) -> list[str]:
+    """Columns with one value a row: boxes and tags, which come as lists, are no labels."""
+    return [field.name for field in schema if not pa.types.is_nested(field.type)]
 
 
 def _holds_pictures(kind: pa.DataType) -> bool:

@@ -69,19 +69,24 @@ class Tar:
                 yield Sample(picture, labels[0] if labels else None)
 
     def _members(self) -> Iterator[Member]:
-        length = self.path.stat().st_size
-        with tarfile.open(self.path, "r:", errors="surrogateescape", encoding="utf-8") as tar:
+        length, lost = self.path.stat().st_size, False
+        with (
+            open(self.path, "rb") as file,
+            tarfile.open(self.path, "r:", errors="surrogateescape", encoding="utf-8") as tar,
+        ):
             while True:
-                try:
-                    member = tar.next()
-                except (
-                    tarfile.TarError
-                ):  # cut inside the last member, which is rejected already, or damaged from here on
-                    if tar.offset < length:
+                member = _next(tar)
+                if member is None:  # the end, or a header that is none: look for the next one, block by block
+                    file.seek(tar.offset)
+                    block = file.read(tarfile.BLOCKSIZE)
+                    if not block or not (lost or any(block)):
+                        return
+                    if not lost:
                         yield Member(b"at byte %d" % tar.offset, tar.offset, 0, "broken tar header")
-                    return
-                if member is None:
-                    return
+                    lost = True
+                    tar.offset += tarfile.BLOCKSIZE
+                    continue
+                lost = False
                 tar.members.clear()  # type: ignore[attr-defined]  # or it keeps every header of 10^7
                 if member.isdir():
                     continue
@@ -89,6 +94,18 @@ class Tar:
                 if member.offset_data + member.size > length:
                     fault = "truncated"
                 yield Member(member.name.encode("utf-8", "surrogateescape"), member.offset_data, member.size, fault)
+
+
+def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+    """The member whose header stands at `tar.offset`, or None and the offset as it was."""
+    try:
+        member = tar.next()
+    except tarfile.TarError:
+        return None
+    if member is not None and member.size < 0:  # it would lead back, and round and round
+        tar.offset = member.offset
+        return None
+    return member
 
 
 def _key(name: bytes) -> bytes:

@@ -40,6 +40,7 @@ class Refusal(NamedTuple):
     uri: str
     reason: str
     detail: str
+    label: str | None = None
 
 
 class Batch(NamedTuple):
@@ -79,7 +80,7 @@ class Decoder:
             try:
                 row, width, height = self._read(item.read())
             except Rejected as error:
-                rejected.append(Refusal(place, item.uri, error.reason, error.detail))
+                rejected.append(Refusal(place, item.uri, error.reason, error.detail, item.label))
                 continue
             rows[len(records)] = row
             hash = content_hash(rows[len(records)])

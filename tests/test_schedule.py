@@ -27,6 +27,14 @@ def test_a_schedule_in_epochs_is_checked_at_each_epochs_end_of_the_last_fifth():
     assert checks[0] == pytest.approx(201 * 50_000 / 128, abs=2)
 
 
+@pytest.mark.parametrize(("examples", "batch", "epochs"), [(22, 10, (100,)), (50, 3, (30, 25)), (36, 3, (0.1,) * 10)])
+def test_a_schedule_in_epochs_takes_no_step_more_than_its_images(examples, batch, epochs):
+    plan = Schedule(phases=tuple(Phase(epochs=e, lr=0.1) for e in epochs), batch=batch).plan(examples)
+    images = round(sum(epochs)) * examples
+    assert plan.steps == -(-images // batch)
+    assert plan.checks()[-1] == plan.steps
+
+
 def test_a_schedule_in_steps_is_checked_at_five_even_points_of_the_last_fifth():
     plan = Schedule(phases=(Phase(steps=1000, lr=0.1, shape="cosine"),)).plan(37)
     assert plan.checks() == [840, 880, 920, 960, 1000]

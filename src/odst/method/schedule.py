@@ -72,13 +72,12 @@ class Plan:
     """A schedule laid out in steps for a given number of images in T ∪ I."""
 
     def __init__(self, schedule: Schedule, examples: int):
-        self.phases, self.batch = schedule.phases, schedule.batch
-        self.steps_per_epoch = examples / schedule.batch
+        self.phases, self.batch, self.examples = schedule.phases, schedule.batch, examples
         self.ends: list[int] = []
-        place = 0.0  # phases in epochs end where the epoch does: rounding each up would drift
+        images = 0.0  # phases in epochs end where the epoch does: rounding each up to steps would drift
         for phase in self.phases:
-            place += phase.steps if phase.steps is not None else (phase.epochs or 0) * self.steps_per_epoch
-            self.ends.append(math.ceil(place))
+            images += phase.steps * self.batch if phase.steps is not None else (phase.epochs or 0) * examples
+            self.ends.append(math.ceil(round(images / self.batch, 6)))  # tenths of an epoch do not add up exactly
         self.steps = self.ends[-1]
 
     def at(self, step: int) -> tuple[Phase, float]:
@@ -99,6 +98,6 @@ class Plan:
         if self.phases[-1].epochs is None:
             points = [start + round((self.steps - start) * i / 5) for i in range(1, 6)]
         else:
-            epochs = range(math.ceil(start / self.steps_per_epoch), math.floor(self.steps / self.steps_per_epoch) + 1)
-            points = [math.ceil(e * self.steps_per_epoch) for e in epochs]
+            first, last = (steps * self.batch // self.examples for steps in (start, self.steps))
+            points = [math.ceil(e * self.examples / self.batch) for e in range(first, last + 1)]
         return sorted({p for p in points if start < p <= self.steps} | {self.steps})

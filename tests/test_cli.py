@@ -226,6 +226,10 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_network_is_chosen_by_an_option(tmp_path: Path):
+    fails("run", "digits", "--model", "smal", "--out", tmp_path / "out", says="no network 'smal'. Nearest: small")
+
+
 def test_the_methods_are_listed_with_what_they_change():
     text = odst("methods").stdout
     for word in ("st-ot", "uniform-rest", "damping=1.0", "given-selection"):

@@ -228,7 +228,8 @@ def test_an_unknown_network_names_the_nearest() -> None:
 
 def test_a_size_a_network_does_not_take_is_refused_with_those_that_do() -> None:
     with pytest.raises(
-        UserError, match=r"pyramidnet272 takes images of 16 to 64 pixels.*224×224.*resnet18 or resnet50"
+        UserError,
+        match=r"pyramidnet272 takes images of 16 to 64 pixels.*224×224.*Set data\.size .*resnet18 or resnet50",
     ):
         image_network("pyramidnet272", side=224)
 

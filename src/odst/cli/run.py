@@ -19,6 +19,9 @@ def run(
         str, typer.Argument(help="A TOML config, the name of a preset, or a run directory to go on with.")
     ],
     method: Annotated[str | None, typer.Option(help="A named method: see `odst methods`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A network: small, resnet50, timm:NAME, package.module:factory for your own.")
+    ] = None,
     out: Out = None,
     seed: Annotated[int | None, typer.Option(help="Deals splits, order, augmentation and ties.")] = None,
     device: Device = None,
@@ -46,7 +49,13 @@ def run(
     from odst.torchrun import team
 
     changes = dict(parse_change(text) for text in change or [])
-    given = {"method.name": method, "run.seed": seed, "run.device": device, "run.stop_on_harm": stop_on_harm or None}
+    given = {
+        "method.name": method,
+        "model.name": model,
+        "run.seed": seed,
+        "run.device": device,
+        "run.stop_on_harm": stop_on_harm or None,
+    }
     settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
     if out is None:
         stem = Path(config).stem

@@ -15,6 +15,7 @@ from odst.errors import UserError
 from odst.vision.pyramidnet import pyramidnet
 from odst.vision.resnet import Residual, conv, conv_bn, initialise, resnet18, resnet50, wideresnet
 
+RESIZE = "Set data.size (and build a packed pool again with --size)"
 LARGEST_SMALL_IMAGE = 64  # pixels; above it ResNets begin with the stem of ImageNet
 
 
@@ -162,7 +163,7 @@ def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:
         way_out = f"take {' or '.join(others)}" if others else "bring a package.module:factory"
         raise UserError(
             f"model: {name} takes images of {smallest} to {largest} pixels a side, the data are {_described(shape)}. "
-            f"Resize them with `odst pool build --size`, or {way_out}."
+            f"{RESIZE}, or {way_out}."
         )
     return build(K, max(shape[:2]))
 
@@ -212,7 +213,7 @@ def _checked(name: str, net: nn.Module, K: int, shape: tuple[int, ...]) -> nn.Mo
     except Exception as error:
         raise UserError(
             f"model: {name} does not take {_described(shape)} ({type(error).__name__}: {_one_line(error)}). "
-            "Resize the images with `odst pool build --size`, or take another network."
+            f"{RESIZE}, or take another network."
         ) from error
     net.train(training)
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, K):

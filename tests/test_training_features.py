@@ -21,6 +21,7 @@ from odst.method.targets import Examples
 from odst.method.training import begin, eq3, train
 from odst.progress import listening
 from odst.seeds import stream
+from odst.self_training import seeded
 
 STEPS = (Phase(steps=30, lr=0.1, shape="cosine"),)
 
@@ -206,19 +207,35 @@ def test_a_compiled_network_trains_to_the_same_weights() -> None:
 
 
 class Greedy(nn.Module):
-    """Asks for more memory than any machine has."""
+    """Asks for more memory than any machine has, or says what another device would."""
 
-    def __init__(self) -> None:
+    def __init__(self, says: str = "") -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(6, 3))
+        self.weight, self.says = nn.Parameter(torch.ones(6, 3)), says
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.says:
+            raise RuntimeError(self.says)
         return x @ self.weight + torch.empty(10**15)[:3]
 
 
-def test_too_little_memory_is_one_line_with_the_setting_to_lower() -> None:
-    with pytest.raises(UserError, match=r"cpu has too little memory.*training\.accumulate = 4 .*lower training\.batch"):
-        fit(Greedy(), Schedule(phases=STEPS, batch=16, accumulate=2))
+@pytest.mark.parametrize(
+    ("accumulate", "way_out"),
+    [
+        (2, r"training\.accumulate = 4 .*lower training\.batch"),
+        (12, r"training\.accumulate = 16 "),
+        (16, r"with accumulate = 16\. Bring the images to a smaller data\.size"),
+    ],
+)
+def test_too_little_memory_is_one_line_with_the_setting_to_lower(accumulate: int, way_out: str) -> None:
+    with pytest.raises(UserError, match=f"cpu has too little memory.*{way_out}"):
+        fit(Greedy(), Schedule(phases=STEPS, batch=16, accumulate=accumulate))
+
+
+@pytest.mark.parametrize("says", ["MPS backend out of memory (9 GB)", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"])
+def test_too_little_memory_is_understood_from_every_device(says: str) -> None:
+    with pytest.raises(UserError, match=r"too little memory"):
+        fit(Greedy(says), Schedule(phases=STEPS, batch=16))
 
 
 def test_other_faults_of_a_network_are_not_dressed_up() -> None:
@@ -230,11 +247,22 @@ def test_a_loss_that_is_no_number_leaves_the_last_good_checkpoint(tmp_path: Path
     phases = (Phase(steps=10, lr=0.1), Phase(steps=10, lr=1e38))
     schedule = Schedule(phases=phases, batch=16)
     for _ in range(2):  # going on from it meets the same fault at the same step
-        with pytest.raises(UserError, match=r"round 0 at step 11 of 20, learning rate 1e\+38.*checkpoint is kept"):
+        with pytest.raises(UserError, match=r"round 0 at step 11 of 20, learning rate 1e\+38.*is kept: .*train-0"):
             fit(without_batch_norm(), schedule, tmp_path, checkpoint_seconds=0)
         tensors = load_file(tmp_path / "train-0.safetensors")
         assert all(tensor.isfinite().all() for tensor in tensors.values())
         assert {name.partition("/")[0] for name in tensors} == {"model", "momentum"}
+
+
+def test_weights_that_the_very_last_step_spoils_are_not_kept() -> None:
+    phases = (Phase(steps=9, lr=0.1), Phase(steps=1, lr=1e38))
+    with pytest.raises(UserError, match=r"val_in became no numbers in round 0 at step 9 of 10, learning rate 1e\+38"):
+        fit(without_batch_norm(), Schedule(phases=phases, batch=16))
+
+
+def test_a_training_on_the_processor_wakes_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    seeded(lambda: fit(without_batch_norm(), Schedule(phases=(Phase(steps=1, lr=0.1),), batch=16)), 0)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import torch
 
 from odst.config import Config
 from odst.data.images import Counted, is_image
-from odst.method.batches import mean_level
+from odst.method.batches import Joint, mean_level
 from odst.method.labelling import BATCH, as_input, weights
+from odst.method.precision import autocast, resolve
 from odst.method.schedule import Schedule
-from odst.method.training import eq3
+from odst.method.training import eq3, explained
 from odst.run import Prepared, prepare
 from odst.vision.augmentation import augmenter
 
@@ -54,7 +55,8 @@ def forecast(config: Config, out: Path) -> str:
 
 
 def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
-    """Images a second of training and of labelling, from real steps of the real network on labelled images."""
+    """Images a second of training and of labelling, from real steps of the real network on labelled images: in the number
+    format and the parts of a batch that the run will take."""
     T, device, K = prepared.data.labelled, prepared.device, prepared.data.K
     model = prepared.make_model().to(device)
     images = is_image(T.x)
@@ -63,13 +65,18 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
     augment = augmenter(schedule.phases[0].augment, mean_level(T.x) if images else ())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     rows = np.arange(2 * schedule.batch) % len(T)
-    target = torch.full((len(rows), K), 1 / K, device=device)
+    target = torch.full((schedule.batch, K), 1 / K, device=device)
+    dtype = resolve(schedule.precision, device)
 
     def step() -> None:
         x = torch.from_numpy(np.ascontiguousarray(T.x[rows])).to(device)
         batch = augment(x.permute(0, 3, 1, 2), torch.Generator().manual_seed(0)).float() / 255 if images else x.float()
         optimizer.zero_grad()
-        eq3(model(batch), target, None, 0).backward()
+        for i in range(schedule.accumulate):
+            part = Joint(batch, target, target).part(i, schedule.accumulate)
+            with autocast(dtype, device):
+                loss = eq3(model(part.x).float(), part.q, part.v, 1.0)
+            loss.backward()
         optimizer.step()
 
     def label() -> None:
@@ -77,7 +84,8 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
             model(as_input(T.x[np.arange(BATCH) % len(T)], device)).cpu()
 
     model.train()
-    training = _rate(step, len(rows))
+    with explained(schedule, device):
+        training = _rate(step, len(rows))
     model.eval()
     return training, _rate(label, BATCH)
 

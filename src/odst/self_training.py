@@ -121,6 +121,6 @@ def announce(I: Selection, classes: Sequence[str], t: int) -> bool:
 
 
 def seeded(make_model: Callable[[], nn.Module], seed: int) -> nn.Module:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(seed)
         return make_model()

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from odst.errors import UserError
+from odst.errors import UserError, is_out_of_memory
 
 app = typer.Typer(
     name="odst",
@@ -38,6 +38,16 @@ def main() -> None:
         if advice is None:
             raise
         sys.exit(_fail(f"{error.filename or 'writing'}: {advice}"))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = (str(error).splitlines() or ["no memory left"])[0]
+        sys.exit(
+            _fail(
+                f"out of memory ({reason}). Bring the images to a smaller data.size, take a smaller network in model.name, "
+                "or use --device cpu."
+            )
+        )
     except SystemExit as end:
         if end.code == 130:  # Ctrl-C
             print("odst: interrupted. The same command goes on where it stopped.", file=sys.stderr)

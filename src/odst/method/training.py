@@ -8,11 +8,12 @@ from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from odst.data.images import Labelled, is_image
-from odst.errors import UserError
+from odst.errors import UserError, is_out_of_memory
 from odst.files import digest
 from odst.method import distributed
 from odst.method.batches import Draw, ahead
@@ -80,7 +81,7 @@ def train(
     saved = time.monotonic()
     with (
         stage(f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,
-        torch.random.fork_rng(),
+        torch.random.fork_rng(own_generators(device)),
         explained(schedule, device),
         closing(ahead(draw, range(now.step, plan.steps))) as batches,
     ):
@@ -100,22 +101,35 @@ def train(
                 now.scaler.scale(share * loss).backward()
                 total += share * loss.detach()
             if not math.isfinite(value := distributed.mean(total)):
-                raise UserError(
-                    f"training: the loss became {value} in round {t} at step {now.step} of {plan.steps}, "
-                    f"learning rate {lr:g}. Lower training lr; the last good checkpoint is kept."
-                )
+                raise diverged(f"the loss became {value}", t, now.step, plan.steps, lr, file)
             now.update(lr, schedule.ema)
             advance(plan.batch)
             if rank > 0:
                 continue
             if now.step in checks:
-                now.judge(float((infer(now.judged, val_in.x, device=device).argmax(1) != val_in.y).mean()))
+                logits = infer(now.judged, val_in.x, device=device)
+                if not np.isfinite(logits).all():  # the last update of all is followed by no loss that would show it
+                    raise diverged("the logits of val_in became no numbers", t, now.step - 1, plan.steps, lr, file)
+                now.judge(float((logits.argmax(1) != val_in.y).mean()))
             if file is not None and now.step < plan.steps and time.monotonic() - saved >= checkpoint_seconds:
                 now.save(file, identity)
                 saved = time.monotonic()
     if rank == 0:
         now.model.load_state_dict(now.best)
     return now.model
+
+
+def diverged(what: str, t: int, step: int, steps: int, lr: float, file: Path | None) -> UserError:
+    kept = f" The last good checkpoint is kept: {file}" if file is not None and file.exists() else ""
+    return UserError(
+        f"training: {what} in round {t} at step {step} of {steps}, learning rate {lr:g}. Lower lr in training.phases, "
+        f"with another --out or --fresh.{kept}"
+    )
+
+
+def own_generators(device: str) -> list[int]:
+    """The generators beside the CPU's that a training draws from. Left to itself, fork_rng wakes every GPU of the machine."""
+    return [] if device == "cpu" else [torch.accelerator.current_device_index()]
 
 
 def seed_noise(seed: int, device: str) -> None:
@@ -151,11 +165,14 @@ def explained(schedule: Schedule, device: str) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         text = str(error)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text:
+        if is_out_of_memory(error):
+            parts = min(2 * schedule.accumulate, schedule.batch)
+            way_out = f"Set training.accumulate = {parts} (the same loss in smaller parts), or lower training.batch."
+            if schedule.accumulate == schedule.batch:  # one image at a time
+                way_out = "Bring the images to a smaller data.size, or take a smaller network in model.name."
             raise UserError(
                 f"training: {device} has too little memory for batch = {schedule.batch} with accumulate = "
-                f"{schedule.accumulate}. Set training.accumulate = {2 * schedule.accumulate} (the same loss in smaller "
-                "parts), or lower training.batch."
+                f"{schedule.accumulate}. {way_out}"
             ) from error
         if schedule.compile and type(error).__module__.startswith("torch._"):
             first = text.strip().splitlines()[0] if text.strip() else type(error).__name__

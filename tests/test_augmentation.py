@@ -92,6 +92,13 @@ def test_a_seed_decides_everything_and_images_differ(name: str) -> None:
     assert len(first.flatten(1).unique(dim=0)) >= 2  # the same image 200 times, each with its own draw
 
 
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no GPU here")
+def test_a_gpu_gives_the_same_images_as_the_processor() -> None:
+    augment, x = augmenter(["crop:4", "flip", "autoaugment:imagenet", "cutout:16"], FILL), batch(512)
+    there = augment(x.to(torch.accelerator.current_accelerator()), seeded())
+    assert torch.equal(there.cpu(), augment(x, seeded()))
+
+
 def test_the_input_is_left_alone() -> None:
     x = batch(100)
     before = x.clone()

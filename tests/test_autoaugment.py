@@ -168,11 +168,18 @@ def test_magnitudes_are_the_published_ranges_in_ten_even_steps() -> None:
     assert ends("Rotate") == pytest.approx([0, 0, -30, 30])
     for name in ("Brightness", "Color", "Contrast", "Sharpness"):
         assert ends(name) == pytest.approx([1, 1, 0.1, 1.9])
-    assert ends("Solarize") == pytest.approx([255, 255, 0, 0])
+    assert ends("Solarize") == pytest.approx([256, 256, 0, 0])
     assert ends("Posterize") == [8, 8, 4, 4]
     steps = [magnitude("Rotate", level, 1, 32, 32) for level in range(10)]
     assert np.diff(steps) == pytest.approx([30 / 9] * 9)
     assert magnitude("TranslateX", 9, 1, 32, 32) == 14  # 14.5 pixels of 32, in whole pixels
+
+
+def test_level_0_leaves_the_image_as_it_is() -> None:
+    images = photographs(32, 32, n=8)
+    for name in set(NAMES) - {"Invert", "AutoContrast", "Equalize"}:
+        values = [magnitude(name, 0, 1, 32, 32)] * len(images)
+        np.testing.assert_array_equal(from_odst(name, images, values), images, err_msg=name)
 
 
 def test_sub_policies_signs_and_operations_are_drawn_as_published() -> None:

@@ -30,6 +30,8 @@ def augmenter(names: Sequence[str], fill: Sequence[int]) -> Augmenter:
             return batch
         if batch.is_floating_point():
             return augment((batch * 255).round().to(torch.uint8), generator).to(batch.dtype) / 255
+        if batch.device.type == "mps":  # it has no float64, which Pillow's results need
+            return augment(batch.cpu(), generator).to(batch.device)
         x = batch.permute(0, 2, 3, 1).contiguous()  # no copy for a batch that was made of (n, H, W, 3) rows
         for step in steps:
             x = step(x, level.to(x.device), generator)

@@ -112,7 +112,7 @@ def magnitude(name: str, level: int | None, sign: int, height: int, width: int) 
         case "Brightness" | "Color" | "Contrast" | "Sharpness":
             return 1 + sign * 0.9 * share
         case "Solarize":
-            return 255 * (1 - share)
+            return 256 * (1 - share)
         case "Posterize":
             return 8 - round(4 * share)
     return 0.0

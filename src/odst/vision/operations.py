@@ -22,7 +22,7 @@ TABLES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Ten
 PIXELS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     # (images, magnitudes) -> images
     "Invert": lambda x, m: 255 - x,
-    "Solarize": lambda x, m: x ^ -(x >= m.ceil().to(torch.uint8).view(-1, 1, 1, 1)).to(torch.uint8),
+    "Solarize": lambda x, m: _solarize(x, m.ceil().view(-1, 1, 1, 1)),
     "Posterize": lambda x, m: x & (256 - 2 ** (8 - m.long())).to(torch.uint8).view(-1, 1, 1, 1),
     "Color": lambda x, m: _color(x, m.view(-1, 1, 1, 1)),
     "Sharpness": lambda x, m: _sharpness(x, m.view(-1, 1, 1, 1)),
@@ -136,6 +136,12 @@ def _grey(x: torch.Tensor) -> torch.Tensor:
 
 def _mean_grey(x: torch.Tensor) -> torch.Tensor:
     return _grey(x).double().mean((1, 2)).add_(0.5).floor_().float()
+
+
+def _solarize(x: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    """Levels at and above the threshold are inverted; at 256, which is no uint8, none."""
+    bright = (x >= threshold.to(torch.uint8)) & (threshold < 256)
+    return x ^ -bright.to(torch.uint8)
 
 
 def _color(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:

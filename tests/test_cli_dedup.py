@@ -99,6 +99,8 @@ def test_references_of_another_size_come_to_the_pools_size_by_its_own_rule(folde
 
 def test_bad_input_is_one_line_with_the_way_out_and_leaves_nothing(folder: Path, capfd):
     Path("list.txt").write_text("1\n900\n")
+    Path("80mn_cifar_idxs.txt").write_text("1\n")
+    build_pool(["pool.npy", "pool.npy"], folder / "fewer")
     for args, words in [
         (["features.npy", "--against", "test.npy"], "feature vectors"),
         (["pool.npy", "--against", "features.npy"], "feature vectors"),
@@ -108,6 +110,7 @@ def test_bad_input_is_one_line_with_the_way_out_and_leaves_nothing(folder: Path,
         (["pool.npy", "--against", "test.npy", "--list", "list.txt"], "count from 0 or from 1"),
         (["pool.npy", "--against", "test.npy", "--list", "list.txt", "--list-base", "0"], "outside a pool of 23"),
         (["pool.npy", "--against", "test.npy", "--l2", "9"], "l2 is 9"),
+        (["fewer", "--against", "test.npy", "--list", "80mn_cifar_idxs.txt"], "fewer left 23 of them out"),
     ]:
         assert dedup(*args) == 2, args
         last = capfd.readouterr().err.strip().splitlines()[-1]

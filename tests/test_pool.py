@@ -62,6 +62,14 @@ def test_joined_pools_may_move_together_but_not_change(tmp_path: Path) -> None:
         open_pool(tmp_path / "y" / "c")
 
 
+def test_a_joined_pool_is_found_through_links_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
+    pools = [packed(tmp_path, "a", 0, 3), packed(tmp_path, "b", 3, 6)]
+    assert len(open_pool(join_pools(pools, tmp_path / "link" / "c"))) == 6
+    assert len(open_pool(tmp_path / "deep" / "er" / "c")) == 6
+
+
 def test_pools_of_different_rows_are_not_joined(tmp_path: Path) -> None:
     a = packed(tmp_path, "a", 0, 3)
     build_pool(tmp_path / "a.npy", tmp_path / "large", size=16)
@@ -83,6 +91,23 @@ def test_excluded_ids_come_from_the_pool_and_from_lists(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("row\n1\n")
     with pytest.raises(UserError, match="a column `pool_id`"):
         open_pool(path, [tmp_path / "other.csv"])
+
+
+def test_a_published_list_is_refused_where_the_pool_counts_otherwise(tmp_path: Path) -> None:
+    """Its numbers are those of tiny_images.bin: one duplicate left out, and each behind it names another image."""
+    images = [picture(i % 5, 32, 32) for i in range(8)]
+    (tmp_path / "tiny_images.bin").write_bytes(b"".join(image.tobytes(order="F") for image in images))
+    (tmp_path / "80mn_cifar_idxs.txt").write_text("1\n4\n")
+    build_pool(tmp_path / "tiny_images.bin", tmp_path / "fewer")
+    build_pool(tmp_path / "tiny_images.bin", tmp_path / "all", keep_duplicates=True)
+    assert open_pool(tmp_path / "all", [tmp_path / "80mn_cifar_idxs.txt"]).excluded.tolist() == [0, 3]
+    with pytest.raises(UserError, match=r"fewer left 3 of them out.*--keep-duplicates"):
+        open_pool(tmp_path / "fewer", [tmp_path / "80mn_cifar_idxs.txt"])
+    join_pools([tmp_path / "all", tmp_path / "fewer"], tmp_path / "both")
+    with pytest.raises(UserError, match="both joins several pools"):
+        open_pool(tmp_path / "both", [tmp_path / "80mn_cifar_idxs.txt"])
+    with pytest.raises(UserError, match="fewer left 3"):
+        read_set(f"{tmp_path}/fewer?rows=80mn_cifar_idxs.txt", 32)
 
 
 def test_the_identity_is_that_of_the_content(tmp_path: Path) -> None:
@@ -110,6 +135,9 @@ def test_a_damaged_pool_is_named_with_the_file_that_is_wrong(tmp_path: Path) -> 
     with pytest.raises(UserError, match="missing"):
         open_pool(path)
     manifest.write_text(text[:50])
+    with pytest.raises(UserError, match="damaged"):
+        open_pool(path)
+    manifest.write_text(json.dumps({key: value for key, value in json.loads(text).items() if key != "shards"}))
     with pytest.raises(UserError, match="damaged"):
         open_pool(path)
     manifest.write_text(json.dumps({**json.loads(text), "format": 99}))

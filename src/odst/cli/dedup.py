@@ -104,7 +104,7 @@ def dedup(
             weights,
             exact={name: {h: i for i, h in reversed(list(enumerate(found.hashes)))} for name, found in copies.items()},
             listed={
-                name: _ids(file, U, list_base)
+                name: _ids(file, U, list_base, Path(pool) if packed else None)
                 for name, file in zip(names[len(references) + len(copies) :], listed or [], strict=True)
             },
         )
@@ -151,14 +151,9 @@ def _fit(pool: Path, otherwise: "Fit") -> "Fit":
     """How the images of a packed pool became square; pools joined after different rules leave it to `otherwise`."""
     import logging
 
-    from odst.data.pool import members, read_manifest
+    from odst.data.pool import packed_fits, read_manifest
 
-    def fits(path: Path) -> set["Fit"]:
-        manifest = read_manifest(path)
-        own = {manifest["order"]["fit"]} if "order" in manifest else set()
-        return own.union(*(fits(member) for member, _ in members(path, manifest)))
-
-    found = fits(pool)
+    found = packed_fits(pool, read_manifest(pool))
     if len(found) > 1:
         logging.getLogger("odst").warning(
             f"{pool}: the pools it joins were packed with --fit {' and '.join(sorted(found))}. The references follow "
@@ -213,10 +208,12 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights 
     return read_lpips_weights(path, heads)
 
 
-def _ids(file: Path, U: "Pool", base: int | None) -> Any:
+def _ids(file: Path, U: "Pool", base: int | None, pool: Path | None) -> Any:
     from odst.data.formats import read_exclusions
-    from odst.data.pool import read_ids
+    from odst.data.pool import check_numbering, read_ids
 
+    if pool is not None:
+        check_numbering(file, pool)
     plain = file.suffix not in (".parquet", ".csv", ".tsv") and file.is_file()
     return read_exclusions(file, len(U), base) if plain else read_ids(file, len(U), U.id)
 

@@ -46,7 +46,7 @@ def join_pools(pools: Sequence[Path], out: Path) -> Path:
 
 def _relative(pool: Path, out: Path) -> str:
     try:
-        return Path(os.path.relpath(pool.absolute(), out.absolute())).as_posix()
+        return Path(os.path.relpath(pool.resolve(), out.resolve())).as_posix()  # `..` leads out of a link's target
     except ValueError:  # another drive
         return str(pool.absolute())
 

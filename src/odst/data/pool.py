@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.data.formats import read_exclusions
+from odst.data.decoding import Fit
+from odst.data.formats import ONE_BASED, ZERO_BASED, read_exclusions
 from odst.data.images import Pool
 from odst.data.views import Joined
 from odst.errors import UserError
@@ -47,7 +48,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         known = manifest["format"] == FORMAT
-        whole = known and {"dtype", "row", "count"} <= manifest.keys()
+        whole = known and {"dtype", "row", "count"} <= manifest.keys() and bool({"shards", "pools"} & manifest.keys())
     except (ValueError, KeyError, TypeError):
         known, whole = True, False
     if not known:
@@ -92,6 +93,7 @@ def open_pool(
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
         _check_pass(file.parent)
+        check_numbering(file, path)
         lists.append(read_ids(file, len(x), identity(manifest)))
     gone = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
@@ -120,6 +122,12 @@ def members(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, dict[s
         yield member, below
 
 
+def packed_fits(path: Path, manifest: dict[str, Any]) -> set[Fit]:
+    """How the pictures of a pool, or of the pools it joins, became square."""
+    own: set[Fit] = {manifest["order"]["fit"]} if "order" in manifest else set()
+    return own.union(*(packed_fits(member, below) for member, below in members(path, manifest)))
+
+
 def indexes(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, int]]:
     if "pools" not in manifest:
         yield path / "index.parquet", manifest["count"]
@@ -143,6 +151,20 @@ def _check_pass(folder: Path) -> None:
         raise UserError(
             f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
             f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+        )
+
+
+def check_numbering(file: Path, pool: Path) -> None:
+    """A published list counts the images of tiny_images.bin; in a pool that has left some out, its numbers name others."""
+    manifest = read_manifest(pool)
+    as_counted = "order" in manifest and manifest["order"]["items"] == manifest["count"]
+    if file.name in ZERO_BASED | ONE_BASED and not as_counted:
+        what = (
+            "joins several pools" if "pools" in manifest else f"left {sum(manifest['rejected'].values()):,} of them out"
+        )
+        raise UserError(
+            f"{file}: this list counts the images of tiny_images.bin, and {pool} {what}, so its ids are other images'. "
+            "Give the list with a pool of that file alone, packed with --keep-duplicates."
         )
 
 

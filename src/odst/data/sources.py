@@ -24,7 +24,7 @@ from odst.data.folders import Folder
 from odst.data.formats import open_format
 from odst.data.images import Images
 from odst.data.items import Item, Part, Source
-from odst.data.pool import is_packed, open_labels, open_pool, read_ids
+from odst.data.pool import check_numbering, is_packed, open_labels, open_pool, read_ids
 from odst.data.tables import PathList, open_parquet
 from odst.data.tars import Tar
 from odst.errors import UserError
@@ -97,7 +97,10 @@ def open_source(spec: str | Path) -> Source:
 
 def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
     """The path and what follows the question mark; a name that really holds one wins."""
-    path = Path(spec).expanduser()
+    try:
+        path = Path(spec).expanduser()
+    except RuntimeError:  # ~somebody who is not here
+        path = Path(spec)
     text = str(path)
     if path.exists() or "?" not in text:
         return path, {}
@@ -115,14 +118,15 @@ def _no_query(spec: str | Path, query: dict[str, str]) -> None:
 
 def _shards(folder: Path) -> list[Path]:
     inside = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    return inside if inside and all(path.suffix in SHARDS and path.is_file() for path in inside) else []
+    return inside if inside and all(path.suffix.lower() in SHARDS and path.is_file() for path in inside) else []
 
 
 def _packed(path: Path, chosen: Path | None) -> ArraySource:
     """All rows of a packed pool that are not excluded, or those a list of pool ids names."""
     pool = open_pool(path)
     if chosen is not None:
-        rows = read_ids(chosen, len(pool))
+        check_numbering(chosen, path)
+        rows = read_ids(chosen, len(pool), pool.identity)
     else:
         rows = np.setdiff1d(np.arange(len(pool)), pool.excluded)
     reopen = partial(_pool_rows, path)

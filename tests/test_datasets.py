@@ -10,6 +10,7 @@ from scipy.io import savemat
 from odst.data.datasets import TASKS, load_corruptions, load_pool, load_set, load_task, match_classes, named_source
 from odst.data.formats import CIFAR10, CORRUPTIONS, Stored
 from odst.data.images import Pool
+from odst.data.loading import DataSection, load_data
 from odst.data.sources import open_source
 from odst.errors import UserError
 from test_formats import cifar10_python, corruptions, dump, planes
@@ -135,6 +136,18 @@ def test_tiny_images_honour_the_exclusion_lists_beside_them(folder: Path, caplog
         zero.unlink()
     assert pool.excluded.tolist() == [0, 1, 8]
     np.testing.assert_array_equal(pool.x[np.array([5])], picture(80, 5))
+
+
+def test_the_truth_of_a_pool_is_matched_with_the_classes_of_the_task(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODST_DATA", str(folder))
+    np.savez(tmp_path / "x.npz", x=picture(80, 1, 2, 3), labels=np.array(["truck", "cactus", "airplane"]))
+    own = DataSection(task="cifar10", pool=str(tmp_path / "x.npz"), pool_truth=True, out_test={"lsun-cr": "lsun-cr"})
+    data = load_data(own, seed=0, workspace=tmp_path / "run")
+    assert data.pool is not None
+    assert data.pool.truth is not None
+    assert data.pool.truth.tolist() == [9, -1, 0]
 
 
 def test_all_missing_sets_are_named_at_once(tmp_path: Path, folder: Path) -> None:

@@ -154,6 +154,20 @@ def test_faults_of_a_set_are_one_line_that_names_it(tmp_path: Path) -> None:
             load_data(section(tmp_path, **changes), seed=0, workspace=tmp_path / "run")
 
 
+def test_a_path_may_begin_at_home_and_hold_a_question_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder_of(tmp_path / "what?", 4, ("cat", "dog"))
+    folder_of(tmp_path / "in", 5, start=100)
+    build_pool(tmp_path / "in", tmp_path / "packed", size=16)
+    (tmp_path / "out.csv").write_text("pool_id\n3\n")
+    own = section(tmp_path, labelled="what?", pool="~/packed", excluded="~/out.csv", val_in=0.5)
+    data = load_data(own, seed=0, workspace=tmp_path / "run")
+    assert len(data.labelled) == 2
+    assert data.pool is not None
+    assert data.pool.excluded.tolist() == [3]
+    assert not (tmp_path / "run").exists()  # used where it lies
+
+
 def test_lists_of_excluded_ids_are_never_passed_over(tmp_path: Path) -> None:
     """A set by name is no packed pool: its ids are not those of a list."""
     for pool in ("300k-random", None):

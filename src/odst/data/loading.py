@@ -1,6 +1,7 @@
 """The [data] section of a config, and the sets it names."""
 
 import logging
+import os
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -71,7 +72,9 @@ class DataSection(BaseModel):
                 return tuple(map(there, value))
             if not isinstance(value, str) or Path(value).is_absolute():
                 return value
-            path, mark, query = value.partition("?")
+            if value.startswith("~"):
+                return os.path.expanduser(value)  # noqa: PTH111  (which leaves ~somebody who is not here as it is)
+            path, mark, query = (value, "", "") if (base / value).exists() else value.partition("?")
             beside = (base / path).exists() or any(base.glob(path))  # a pattern such as train-*.tar
             return f"{base.resolve() / path}{mark}{query}" if beside else value
 
@@ -102,7 +105,7 @@ def joined(data: Data) -> Data:
 
 def _task(section: DataSection, seed: int, workspace: Path | None) -> Data:
     from odst.data.catalogue import CATALOGUE
-    from odst.data.datasets import load_task
+    from odst.data.datasets import TASKS, load_set, load_task
 
     assert section.task is not None
     named = isinstance(section.pool, str) and section.pool.partition(":")[0] in CATALOGUE
@@ -111,9 +114,13 @@ def _task(section: DataSection, seed: int, workspace: Path | None) -> Data:
             f"data.excluded: it names images of a packed pool, and {section.pool or 'no pool'} is none. "
             f"Pack it with `odst pool build {section.pool or 'SOURCE'} --out POOL` and set data.pool to that."
         )
-    pool = section.pool if named or section.pool is None else load_pool(section, workspace, ())
+    pool: Pool | str | None = section.pool  # type: ignore[assignment]
+    if not named and section.pool is not None:
+        truth = section.pool_truth and section.task in TASKS
+        classes = load_set(TASKS[section.task].labelled).classes if truth else ()
+        pool = load_pool(section, workspace, classes)
     outs = tuple(section.out_test) or None
-    return load_task(section.task, pool, seed=seed, out_tests=outs)  # type: ignore[arg-type]
+    return load_task(section.task, pool, seed=seed, out_tests=outs)
 
 
 def _own(section: DataSection, seed: int, workspace: Path | None) -> Data:
@@ -127,7 +134,7 @@ def _own(section: DataSection, seed: int, workspace: Path | None) -> Data:
             first = found.rejected[0]
             log.warning(
                 "%s: %d images could not be used; the first: %s: %s",
-                specs,
+                specs if isinstance(specs, str) else ", ".join(specs),
                 len(found.rejected),
                 first.uri,
                 first.reason,

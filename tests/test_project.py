@@ -1,4 +1,5 @@
 import csv
+import os
 import tomllib
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_sets_are_found_by_their_names_and_options_name_others(tmp_path: Path) -
     save(tmp_path / "val_out", -1, 20, 500)
     save(tmp_path / "test" / "across", 0, 5, 600)
     save(tmp_path / "out_test" / "my noise", -1, 5, 700)
+    (tmp_path / "out_test" / ".DS_Store").write_text("a file manager's")
     pool, labelled = tmp_path / "elsewhere" / "pool", tmp_path / "elsewhere" / "labelled"
     begun = odst("init", tmp_path, "--labelled", labelled, "--pool", pool, "--size", SIDE)
     assert begun.code == 0, begun.err
@@ -128,6 +130,48 @@ def test_what_cannot_be_begun_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "q" / "odst.toml").write_text("")
     assert "there is a config already" in fails("init", tmp_path / "q")
     assert not (tmp_path / "p" / "odst.toml").exists()
+
+
+def test_a_set_that_could_not_be_run_is_refused_before_the_pool_is_packed(tmp_path: Path) -> None:
+    two_folders(tmp_path)
+    assert "nowhere: there is no such file" in fails("init", tmp_path, "--val-out", "nowhere")
+    (tmp_path / "out_test" / "noise").mkdir(parents=True)
+    assert "noise: there is no image in this folder" in fails("init", tmp_path)
+    one = tmp_path / "one"
+    save(one / "labelled" / "across", 0, 6, 0)
+    assert "found 1 class" in fails("init", one, "--pool", tmp_path / "pool")
+    latin = tmp_path / os.fsdecode(b"caf\xe9")
+    (tmp_path / "labelled").rename(latin)
+    assert "not UTF-8" in fails("init", one, "--labelled", latin, "--pool", tmp_path / "pool")
+    assert not list(tmp_path.rglob("odst*"))
+
+
+def test_a_project_begun_with_relative_paths_runs_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also through a link, and with a pattern."""
+    quick(monkeypatch)
+    two_folders(tmp_path / "real" / "deep" / "in")
+    T = np.stack([stripes(i % 2, i) for i in range(40)])
+    for part in range(2):
+        np.savez(tmp_path / "real" / "deep" / f"part-{part}.npz", x=T[part::2], labels=np.arange(40)[part::2] % 4 // 2)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
+    monkeypatch.chdir(tmp_path / "link")
+    build_pool("in/pool", Path("packed"), size=SIDE, fit="stretch")
+    begun = odst("init", "project", "--labelled", "part-*.npz", "--pool", "packed")
+    assert begun.code == 0, begun.err
+    monkeypatch.chdir(tmp_path)
+    config = read_config(str(tmp_path / "real" / "deep" / "project" / "odst.toml"), {})
+    data = load_data(config.data, seed=0, workspace=None)
+    assert len(data.labelled) + len(data.val_in) == 40
+    assert data.val_out is not None
+    assert config.data.fit == "stretch"
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")
+    begun = odst("init", ".", "--labelled", "../link/in/labelled", "--pool", "../link/in/pool", "--size", SIDE)
+    assert begun.code == 0, begun.err
+    values = tomllib.loads((tmp_path / "new" / "odst.toml").read_text())["data"]
+    assert (values["pool"], values["val_out"]) == ("odst-pool", "odst-pool?rows=val_out.csv")
 
 
 def test_images_of_the_classes_are_set_aside_from_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:

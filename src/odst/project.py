@@ -1,5 +1,6 @@
 """A new user's folders -> a config that runs: what `odst init` does."""
 
+import glob
 import json
 import os
 from dataclasses import dataclass, replace
@@ -9,12 +10,16 @@ from urllib.parse import quote
 import numpy as np
 
 from odst import val_out
+from odst.data.checks import check_data
+from odst.data.decoding import Fit
+from odst.data.images import check_images
 from odst.data.loading import DataSection, load_data
 from odst.data.packing import build_pool
-from odst.data.pool import is_packed, open_pool, read_manifest
+from odst.data.pool import is_packed, open_pool, packed_fits, read_manifest
 from odst.data.sources import split_spec
 from odst.errors import UserError
 from odst.files import write_text
+from odst.recipe import METHODS
 from odst.run import pick_device
 
 ROLES = {
@@ -35,7 +40,7 @@ class Project:
     sets: dict[str, list[str]]
     out_tests: dict[str, list[str]]
     size: int
-    fit: str = "crop"
+    fit: Fit
 
 
 def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size: int | None, seed: int) -> list[str]:
@@ -54,24 +59,33 @@ def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size:
                 raise UserError(
                     f"{out}: this lies inside the {role} images {spec}. Choose a folder outside with --out."
                 )
-    project = Project(sets, out_tests, _size(sets["pool"], size))
+            if any("\ud800" <= letter <= "\udfff" for letter in spec):  # bytes that are no text
+                raise UserError(
+                    f"{spec!r}: the name is not UTF-8, so no config can hold it. Rename the folder or file."
+                )
+    project = Project(sets, out_tests, *_size_and_fit(sets["pool"], size))
     lines = [f"{role}: {', '.join(specs)}" for role, specs in sets.items()]
     lines += [f"out_test.{name}: {', '.join(specs)}" for name, specs in out_tests.items()]
     section = DataSection(
         labelled=tuple(sets["labelled"]),
         val_in=tuple(sets["val_in"]) if "val_in" in sets else 0.2,
+        val_out=tuple(sets["val_out"]) if "val_out" in sets else None,
         test=tuple(sets["test"]) if "test" in sets else None,
+        out_test={name: tuple(specs) for name, specs in out_tests.items()},
         size=project.size,
+        fit=project.fit,
     )
     data = load_data(section, seed=seed, workspace=None)  # a fault of theirs is said before the pool is packed
+    check_data(METHODS["supervised"][0], data)
     packed = _packed(project, out)
     pool = open_pool(packed)
+    check_images("pool", pool.x, like=data.labelled.x)
     data = replace(data, pool=pool)
     made = "val_out" not in sets
     if made:
         sample = val_out.draw(data, seed=seed, device=pick_device("auto"))
         val_out.write(sample, data, out)
-        rows = quote(os.path.relpath((out / "val_out.csv").absolute(), packed.parent.absolute()))
+        rows = quote(os.path.relpath((out / "val_out.csv").resolve(), packed.parent.resolve()))
         sets["val_out"] = [f"{packed}?rows={rows}"]
         lines += _how(sample, out)
     sets["pool"] = [str(packed)]
@@ -100,8 +114,8 @@ def look(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         if found:
             sets[role] = [str(found[0].absolute())]
     outs = folder / "out_test"
-    out_tests = {path.stem: [str(path.absolute())] for path in sorted(outs.iterdir())} if outs.is_dir() else {}
-    return sets, out_tests
+    inside = sorted(path for path in outs.iterdir() if not path.name.startswith(".")) if outs.is_dir() else []
+    return sets, {path.stem: [str(path.absolute())] for path in inside}
 
 
 def _dash(role: str) -> str:
@@ -109,26 +123,28 @@ def _dash(role: str) -> str:
 
 
 def _absolute(spec: str) -> str:
+    """The spec with a whole path, unless it is the name of a set."""
     path, query = split_spec(spec)
     mark = f"?{spec.rpartition('?')[2]}" if query else ""
-    return f"{path.absolute()}{mark}" if path.exists() else spec
+    return f"{path.absolute()}{mark}" if path.exists() or glob.glob(str(path), recursive=True) else spec
 
 
-def _size(pool: list[str], size: int | None) -> int:
-    """Asked for, or the packed pool's, or 32."""
+def _size_and_fit(pool: list[str], size: int | None) -> tuple[int, Fit]:
+    """Those of the packed pool, or what is asked for, or 32 and crop."""
     if len(pool) == 1 and is_packed(Path(pool[0])):
-        row = read_manifest(Path(pool[0]))["row"]
+        manifest = read_manifest(Path(pool[0]))
+        row, fits = manifest["row"], packed_fits(Path(pool[0]), manifest)
         if size is not None and len(row) == 3 and row[0] != size:
             raise UserError(f"{pool[0]}: this pool is packed at {row[0]}×{row[1]}. Leave --size out, or pack it again.")
-        return row[0] if len(row) == 3 else 32
-    return size or 32
+        return row[0] if len(row) == 3 else 32, min(fits) if len(fits) == 1 else "crop"
+    return size or 32, "crop"
 
 
 def _packed(project: Project, out: Path) -> Path:
     pool = project.sets["pool"]
     if len(pool) == 1 and is_packed(Path(pool[0])):
         return Path(pool[0])
-    build_pool(pool, out / "odst-pool", size=project.size)
+    build_pool(pool, out / "odst-pool", size=project.size, fit=project.fit)
     return out / "odst-pool"
 
 
@@ -155,6 +171,7 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         excluded='["val_out.csv"]' if made else "[]",
         test=f"test = {_value(project.sets['test'], out)}" if "test" in project.sets else '# test = "test"',
         size=project.size,
+        fit=project.fit,
         n_in=n_in,
         out_test="".join(
             f"{json.dumps(k, ensure_ascii=False)} = {_value(v, out)}\n" for k, v in project.out_tests.items()
@@ -170,8 +187,8 @@ def _value(specs: list[str], out: Path) -> str:
     """As TOML, relative to the config where it lies below it."""
 
     def short(spec: str) -> str:
-        base = f"{out.absolute()}{os.sep}"
-        return Path(spec.removeprefix(base)).as_posix() if spec.startswith(base) else str(_absolute(spec))
+        base, spec = f"{out.absolute()}{os.sep}", _absolute(spec)
+        return Path(spec.removeprefix(base)).as_posix() if spec.startswith(base) else spec
 
     texts = [json.dumps(short(spec), ensure_ascii=False) for spec in specs]
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -194,7 +211,7 @@ val_in = {val_in}{val_in_note}
 excluded = {excluded}  # lists of pool ids that leave the pool, beside what `odst dedup` finds
 {test}  # for scoring only: nothing is ever tuned on it
 size = {size}  # images are brought to this height and width
-fit = "crop"  # or "pad", "stretch": how a picture that is not square becomes so
+fit = "{fit}"  # "crop", "pad" or "stretch": how a picture that is not square becomes so
 
 [data.out_test]  # named sets of other things, for scoring how well they are told apart
 {out_test}

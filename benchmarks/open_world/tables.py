@@ -6,7 +6,12 @@ import numpy as np
 
 from benchmarks.measuring import table
 
-TITLES = {"33": "CIFAR-10 among CIFAR-100, 33 % related", "10": "10 % related", "2": "2 % related"}
+TITLES = {
+    "33": "CIFAR-10 among CIFAR-100, 33 % related",
+    "10": "CIFAR-10 among CIFAR-100, 10 % related",
+    "2": "CIFAR-10 among CIFAR-100, 2 % related",
+    "svhn": "SVHN among CIFAR-100",
+}
 MEASURES = {
     "error": "error, %",
     "corruption_error": "corruption error, %",
@@ -43,6 +48,7 @@ PAPER: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
         "one-shot": (98.95, 99.31),
     },
     ("svhn", "error"): {"odst": (1.94, 1.55, 1.46, 1.36), "st-cw": (2.03, 1.54, 1.53, 1.52), "bound": (1.24,)},
+    ("svhn", "unrelated"): {"odst": (0.4, 1.6, 5.9)},
 }
 
 
@@ -50,23 +56,40 @@ def tables(rows: list[dict[str, Any]]) -> str:
     parts = []
     for world in dict.fromkeys(row["share"] for row in rows):
         here = [row for row in rows if row["share"] == world]
-        rounds = range(max(row["round"] for row in here) + 1)
-        heading = ["method", "base", *(f"round {t}" for t in rounds[1:])]
-        parts.append(f"## {TITLES.get(world, 'SVHN among CIFAR-100')}\n")
-        for key, name in MEASURES.items():
-            lines = []
-            paper = PAPER.get((world, key), {})
-            for method in dict.fromkeys(row["method"] for row in here):
-                own = [row for row in here if row["method"] == method]
-                cells = [cell([r[key] for r in own if r["round"] == t and r[key] is not None], key) for t in rounds]
-                if any(text != "–" for text in cells):
-                    lines.append([method, *cells, " → ".join(f"{x:.2f}" for x in paper.get(method, ())) or "–"])
-            if lines:
-                shown = [*heading, "the paper's"] if paper else heading
-                parts.append(f"**{name}**\n\n" + table(shown, [line[: len(shown)] for line in lines]) + "\n")
+        parts.append(f"## {TITLES[world]}\n")
+        for key, heading in MEASURES.items():
+            if world == "svhn" and key == "related":  # the paper counts what should not be there
+                key, heading = "unrelated", "not of SVHN, %"
+                here = [row | {"unrelated": None if row["related"] is None else 1 - row["related"]} for row in here]
+            parts.append(by_round(here, key, heading, PAPER.get((world, key), {})))
+        parts.append(by_set(here))
         runs = {(row["method"], row["seed"]): row["seconds"] for row in here}
-        parts.append(f"Time: {sum(runs.values()) / 60:.0f} core minutes for {len(runs)} runs.\n")
-    return "\n".join(parts)
+        parts.append(f"Time: {sum(runs.values()) / 60:.0f} minutes of one core for {len(runs)} runs.\n")
+    return "\n".join(part for part in parts if part)
+
+
+def by_round(rows: list[dict[str, Any]], key: str, heading: str, paper: dict[str, tuple[float, ...]]) -> str:
+    rounds = range(max(row["round"] for row in rows) + 1)
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method and row[key] is not None]
+        cells = [cell([row[key] for row in own if row["round"] == t], key) for t in rounds]
+        told = [" → ".join(f"{x:g}" for x in paper.get(method, ())) or "–"] if paper else []
+        if own:
+            lines.append([method, *cells, *told])
+    columns = ["method", "base", *(f"round {t}" for t in rounds[1:]), *(["the paper's"] if paper else [])]
+    return f"**{heading}**\n\n{table(columns, lines)}\n" if lines else ""
+
+
+def by_set(rows: list[dict[str, Any]]) -> str:
+    """OD-AUROC of each method's last round against each set."""
+    lines = []
+    sets = sorted(rows[0]["od_auroc_by_set"])
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method]
+        last = [row["od_auroc_by_set"] for row in own if row["round"] == max(row["round"] for row in own)]
+        lines.append([method, *(cell([values[name] for values in last], name) for name in sets)])
+    return f"**OD-AUROC of the last round by set, %**\n\n{table(['method', *sets], lines)}\n"
 
 
 def cell(values: list[float], key: str) -> str:

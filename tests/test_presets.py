@@ -12,7 +12,7 @@ from odst.config import PRESETS, Config, presets, read_config
 from odst.data.formats import CIFAR10
 from odst.errors import UserError
 from odst.method.schedule import Plan
-from odst.run import execute
+from odst.run import execute, prepare
 from odst.rundir import RunDir
 from odst.seeds import stream
 from test_formats import cifar10_python, dump, planes
@@ -189,6 +189,14 @@ def test_missing_sets_are_named_with_the_command_that_gets_them(
     with pytest.raises(UserError, match=r"odst data get cifar10 cifar10\.1 cifar100"):
         execute(read_config("cifar10-resnet50", {}), tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_supervised_asks_for_no_pool(made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = shutil.ignore_patterns("tiny_images.bin", "extra_32x32.mat")
+    monkeypatch.setenv("ODST_DATA", str(shutil.copytree(made_sets, tmp_path / "sets", ignore=without)))
+    assert prepare(shortened("cifar10-resnet50", "tiny", method__name="supervised"), None).data.pool is None
+    with pytest.raises(UserError, match="tiny-images"):
+        prepare(shortened("cifar10-resnet50", "tiny", method__name="oe"), None)
 
 
 @pytest.mark.slow

@@ -82,8 +82,12 @@ def _check_corruptions(config: Config, data: Data) -> None:
 
 
 def _load(config: Config, workspace: Path | None) -> Data:
-    data = load_data(config.data, seed=config.run.seed, workspace=workspace)
-    return closed_world(data) if config.recipe().closed_world and not config.data.closed_pool else data
+    section, recipe = config.data, config.recipe()
+    if section.task is not None and not recipe.rounds and not recipe.rest_weight:
+        # it learns from T alone: do not ask for Tiny Images, which nobody can fetch any more
+        section = section.model_copy(update={"pool": None, "excluded": ()})
+    data = load_data(section, seed=config.run.seed, workspace=workspace)
+    return closed_world(data) if recipe.closed_world and not section.closed_pool else data
 
 
 def sets_of(run: RunDir) -> Data:

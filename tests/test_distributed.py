@@ -63,3 +63,13 @@ def test_the_run_command_works_under_torchrun_and_only_process_0_writes(tmp_path
     for a, b in zip(one, two, strict=True):
         assert b["val_error"] == pytest.approx(a["val_error"], abs=0.01)
         assert b["nll"] == pytest.approx(a["nll"], rel=1e-2)
+
+
+@pytest.mark.slow
+def test_a_mistake_is_told_once_and_not_buried_under_the_other_processes(tmp_path: Path) -> None:
+    (tmp_path / "odst_main.py").write_text("from odst.cli import main\nmain()\n")
+    done = run(*TORCHRUN, 2, "odst_main.py", "run", "digits", "--model", "resnet5", "--out", "out", cwd=tmp_path)
+    assert done.returncode != 0
+    assert done.stderr.count("odst: model: there is no network 'resnet5'") == 1
+    assert "RuntimeError" not in done.stderr
+    assert not (tmp_path / "out").exists()

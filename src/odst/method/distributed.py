@@ -88,7 +88,10 @@ def tell(job: Job | None) -> None:
 
 def listen() -> Job | None:
     job: list[Job | None] = [None]
-    dist.broadcast_object_list(job, src=0)
+    try:
+        dist.broadcast_object_list(job, src=0)
+    except RuntimeError:  # process 0 is gone: what stopped it, it has said itself
+        return None
     return job[0]
 
 

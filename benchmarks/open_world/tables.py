@@ -54,8 +54,10 @@ PAPER: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
 
 def tables(rows: list[dict[str, Any]]) -> str:
     parts = []
-    for world in dict.fromkeys(row["share"] for row in rows):
+    for world in TITLES:
         here = [row for row in rows if row["share"] == world]
+        if not here:
+            continue
         parts.append(f"## {TITLES[world]}\n")
         for key, heading in MEASURES.items():
             if world == "svhn" and key == "related":  # the paper counts what should not be there

@@ -379,6 +379,10 @@ def test_the_command_lists_the_sets_and_refuses_an_unknown_one_in_one_line(tmp_p
     assert listed.returncode == 0
     assert all(name in listed.stdout for name in CATALOGUE)
     assert "not here: odst data get cifar100" in listed.stdout
+    narrow = subprocess.run([*command, "list"], env={**environment, "COLUMNS": "80"}, capture_output=True, text=True)
+    lines = narrow.stdout.splitlines()[1:]
+    assert all(len(line) <= 80 or "://" in line for line in lines)
+    assert {line.split()[0] for line in lines if line[:1].strip()} == set(CATALOGUE)
     refused = subprocess.run([*command, "get", "cifar10", "cifar11"], env=environment, capture_output=True, text=True)
     assert refused.returncode == 2
     assert refused.stderr.startswith("odst: cifar11: no set of this name.")

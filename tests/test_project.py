@@ -168,9 +168,10 @@ def test_a_project_begun_with_relative_paths_runs_from_anywhere(
     assert config.data.fit == "stretch"
     (tmp_path / "new").mkdir()
     monkeypatch.chdir(tmp_path / "new")
-    begun = odst("init", ".", "--labelled", "../link/in/labelled", "--pool", "../link/in/pool", "--size", SIDE)
+    begun = odst("init", "its own", "--labelled", "../link/in/labelled", "--pool", "../link/in/pool", "--size", SIDE)
     assert begun.code == 0, begun.err
-    values = tomllib.loads((tmp_path / "new" / "odst.toml").read_text())["data"]
+    assert "then odst run 'its own/odst.toml'" in begun.out
+    values = tomllib.loads((tmp_path / "new" / "its own" / "odst.toml").read_text())["data"]
     assert (values["pool"], values["val_out"]) == ("odst-pool", "odst-pool?rows=val_out.csv")
 
 

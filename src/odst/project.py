@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -94,7 +95,7 @@ def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size:
     lines += [
         f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
         f"written: {config}",
-        f"next: odst run {config} --dry-run   (how long it will take), then odst run {config}",
+        f"next: odst run {(typed := shlex.quote(str(config)))} --dry-run   (how long it will take), then odst run {typed}",
     ]
     return lines
 

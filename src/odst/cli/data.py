@@ -1,5 +1,7 @@
 """`odst data`: the paper's sets by name."""
 
+import shutil
+import textwrap
 from typing import Annotated, Literal
 
 import typer
@@ -18,6 +20,8 @@ def list_sets() -> None:
     from odst.data.cache import data_folder, find
     from odst.data.catalogue import CATALOGUE
 
+    wide = shutil.get_terminal_size((1000, 24)).columns  # in a pipe a line stays one
+    wrapper = textwrap.TextWrapper(wide, subsequent_indent=" " * 22, break_long_words=False, break_on_hyphens=False)
     typer.echo(f"data folder: {data_folder()} (set ODST_DATA to change it)")
     for name, entry in CATALOGUE.items():
         size = f"{sum(file.bytes for file in entry.files) / 1e6:,.0f} MB" if entry.files else entry.size
@@ -28,7 +32,10 @@ def list_sets() -> None:
             lines.append(f"to bring: {entry.bring}")
         else:
             lines += [f"not here: odst data get {name}", entry.checked]
-        typer.echo("\n".join(["", f"{name:<21} {lines[0]}", *(f"{'':<21} {line}" for line in lines[1:])]))
+        typer.echo()
+        for i, line in enumerate(lines):
+            wrapper.initial_indent = f"{'' if i else name:<21} "
+            typer.echo(wrapper.fill(line))
 
 
 @data.command("get")

@@ -30,7 +30,7 @@ def main() -> None:
     except OSError as error:
         advice = {
             errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
-            errno.EACCES: "permission denied. Choose a folder you may write to.",
+            errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
             errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
             errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
             errno.EROFS: "the file system is read-only. Choose a folder you may write to.",

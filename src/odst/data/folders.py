@@ -24,12 +24,6 @@ class Folder:
 
     def __init__(self, path: Path):
         self.name, self.root = str(path), os.fsencode(path)
-        try:
-            os.scandir(path).close()
-        except OSError as error:
-            raise UserError(
-                f"{path}: the folder cannot be read ({error.strerror}). Give yourself permission to."
-            ) from None
         if next(self._entries(), None) is None:
             raise UserError(
                 f"{path}: there is no image in this folder. Give a folder of image files, or of subfolders of them."

@@ -44,28 +44,32 @@ def jobs() -> Iterator[Job]:
             yield Job(share, method, method)
     for method in ("uniform-rest", "soft-rest", "one-shot", "supervised"):
         yield Job("33", method, method)
-    yield Job("33", "bound", "supervised", changes={"data.labelled": ["labelled.npz", "related.npz"]})
+    yield Job("33", "bound", "supervised", changes=bound(schedule()))
     yield Job("33", "supervised+val_in", "supervised", changes={"data.join_val_in": True})
-    no_flip = digits_schedule()
-    yield Job("svhn", "odst", "odst", changes=no_flip)
-    yield Job("svhn", "st-cw", "st-cw", changes=no_flip)
-    yield Job("svhn", "bound", "supervised", changes=no_flip | {"data.labelled": ["labelled.npz", "related.npz"]})
+    # House numbers: half the steps, and only crops, since a flipped digit is another one
+    digits = schedule(shorter=2, augment=["crop:4"])
+    yield Job("svhn", "odst", "odst", changes=digits)
+    yield Job("svhn", "st-cw", "st-cw", changes=digits)
+    yield Job("svhn", "bound", "supervised", changes=bound(digits))
 
 
-def digits_schedule() -> dict[str, Any]:
-    """The preset's schedule for house numbers: half the steps, and only crops, since a flipped digit is another one."""
+def schedule(**changes: Any) -> dict[str, Any]:
+    """The preset's schedule, with fewer steps or another augmentation."""
     training = read_config("open-world-cpu", {}).training
 
-    def halved(phases: Iterable[PhaseSection]) -> list[dict[str, Any]]:
-        return [
-            phase.model_dump(exclude_none=True) | {"steps": (phase.steps or 0) // 2, "augment": ["crop:4"]}
-            for phase in phases
-        ]
+    def changed(phases: Iterable[PhaseSection], shorter: int = 1, **others: Any) -> list[dict[str, Any]]:
+        return [p.model_dump(exclude_none=True) | {"steps": (p.steps or 0) // shorter, **others} for p in phases]
 
     return {
-        "training.phases": halved(training.phases),
-        "training.students": [{"phases": halved(student.phases or ())} for student in training.students],
+        "training.phases": changed(training.phases, **changes),
+        "training.students": [{"phases": changed(student.phases or (), **changes)} for student in training.students],
     }
+
+
+def bound(schedule: dict[str, Any]) -> dict[str, Any]:
+    """What a third student could reach: T and all related images with their true labels, for as many steps."""
+    last = schedule["training.students"][-1]["phases"]
+    return {"data.labelled": ["labelled.npz", "related.npz"], "training.phases": last}
 
 
 def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.open_world.tables import tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,3 +28,21 @@ def test_the_short_benchmark_runs_every_job_and_writes_the_tables(tmp_path: Path
     assert all(row["selected"] > 0 and 0 <= row["corruption_error"] <= 1 for row in third)
     assert "CIFAR-10 among CIFAR-100, 33 % related" in (tmp_path / "smoke" / "tables.md").read_text()
     assert (tmp_path / "smoke" / "compare.html").exists()
+
+
+def test_the_published_tables_are_those_of_the_published_numbers() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "open_world" / "results.json").read_text())
+    keys = {
+        "share",
+        "method",
+        "seed",
+        "round",
+        "error",
+        "od_auroc",
+        "od_auroc_by_set",
+        "selected",
+        "related",
+        "correct",
+    }
+    assert all(keys | {"seconds"} <= row.keys() for row in rows)
+    assert tables(rows) in (ROOT / "docs" / "results.md").read_text()

@@ -76,7 +76,7 @@ def by_round(rows: list[dict[str, Any]], key: str, heading: str, paper: dict[str
     for method in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == method and row[key] is not None]
         cells = [cell([row[key] for row in own if row["round"] == t], key) for t in rounds]
-        told = [" → ".join(f"{x:g}" for x in paper.get(method, ())) or "–"] if paper else []
+        told = [" → ".join(f"{x:.2f}" for x in paper.get(method, ())) or "–"] if paper else []
         if own:
             lines.append([method, *cells, *told])
     columns = ["method", "base", *(f"round {t}" for t in rounds[1:]), *(["the paper's"] if paper else [])]

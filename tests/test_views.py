@@ -1,5 +1,7 @@
 """Images in several places read as one array."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,3 +55,8 @@ def test_features_join_like_images_and_what_is_read_is_a_copy() -> None:
 def test_parts_of_two_sizes_do_not_join() -> None:
     with pytest.raises(UserError, match="one size"):
         Joined([np.zeros((1, 2)), np.zeros((1, 3))])
+
+
+def test_a_joined_set_can_be_sent_to_another_process() -> None:
+    parts = [np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.ones((1, 2, 3), np.uint8)]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(Joined(parts)))[np.array([2, 0])], Joined(parts)[[2, 0]])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from odst.data.images import Images
 from odst.errors import UserError
@@ -47,9 +48,11 @@ class Joined:
         lengths = np.array([len(part) for part in parts], np.int64)
         self.ends = np.cumsum(lengths)
         self.starts = self.ends - lengths
-        self.opaque = [
-            _opaque(part) if isinstance(part, np.ndarray) and part.flags.c_contiguous else None for part in parts
-        ]
+        arrays = [part for part in parts if isinstance(part, np.ndarray) and part.flags.c_contiguous and len(part)]
+        self.everywhere = Everywhere(arrays, self.starts) if len(arrays) == len(parts) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Joined, (self.parts,)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,19 +77,15 @@ class Joined:
         flat = np.atleast_1d(np.where(rows < 0, rows + len(self), rows))
         if len(flat) and not 0 <= flat.min() <= flat.max() < len(self):
             raise IndexError(f"rows {flat.min()} to {flat.max()} of {len(self)}")
-        out = np.empty((len(flat), *self.shape[1:]), self.dtype)
-        items = _opaque(out)
         places = np.searchsorted(self.ends, flat, side="right")
-        order = np.argsort(places, kind="stable")
-        present, counts = np.unique(places, return_counts=True)
-        for place, n, end in zip(present.tolist(), counts, np.cumsum(counts), strict=True):
-            here = order[end - n : end]
-            items[here] = self._take(place, flat[here] - self.starts[place])
+        if self.everywhere is not None:
+            out = self.everywhere.take(flat, places)
+        else:
+            out = np.empty((len(flat), *self.shape[1:]), self.dtype)
+            for place in np.unique(places):
+                here = places == place
+                out[here] = self.parts[place][flat[here] - self.starts[place]]
         return out if rows.ndim else out[0]
-
-    def _take(self, place: int, rows: np.ndarray) -> np.ndarray:
-        opaque = self.opaque[place]
-        return _opaque(np.ascontiguousarray(self.parts[place][rows])) if opaque is None else opaque[rows]
 
     def _slice(self, start: int, stop: int) -> np.ndarray:
         out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
@@ -97,7 +96,24 @@ class Joined:
         return out
 
 
-def _opaque(x: np.ndarray) -> np.ndarray:
-    """Each row as one item that numpy knows only the length of: it copies it whole, twice as fast as its pixels."""
-    width = math.prod(x.shape[1:])
-    return x.reshape(len(x), width).view(f"V{width * x.itemsize}")[:, 0]
+class Everywhere:
+    """Rows of several arrays in one gather, wherever in memory each array lies.
+
+    An array of overlapping items, one a byte from the lowest of them on, each as long as a row: an index is then an address,
+    and numpy copies whole rows. Only where a row begins may be read, so callers check their rows first.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], starts: np.ndarray):
+        self.dtype, self.row = parts[0].dtype, parts[0].shape[1:]
+        self.width = math.prod(self.row) * self.dtype.itemsize
+        addresses = np.array([part.__array_interface__["data"][0] for part in parts], np.int64)
+        lowest = int(addresses.argmin())
+        reach = int(max(a + part.nbytes for a, part in zip(addresses.tolist(), parts, strict=True)) - addresses[lowest])
+        first = parts[lowest][:1].reshape(-1).view(f"V{self.width}")
+        self.items = as_strided(first, shape=(reach - self.width + 1,), strides=(1,), writeable=False)
+        self.shift = addresses - addresses[lowest] - starts * self.width
+
+    def take(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Copies of `rows`, each of which lies in the part `places` says."""
+        taken = self.items[rows * self.width + self.shift[places]]
+        return taken.view(self.dtype).reshape(len(rows), *self.row)

@@ -7,7 +7,7 @@ import torch
 
 from interruption import Interrupted, StopAfter
 from odst.errors import UserError
-from odst.method.labelling import BLOCK, Predictions, infer, model_hash, weights
+from odst.method.labelling import BLOCK, Predictions, batch_for, infer, model_hash, weights
 from odst.progress import listening
 from odst.vision.networks import make_network
 
@@ -42,6 +42,24 @@ def test_a_scan_broken_off_anywhere_goes_on_to_the_same_bits(tmp_path: Path, poo
     assert done <= images
     assert done % BLOCK == 0
     assert np.array_equal(infer(model, pool, out=out, name="label pool"), infer(model, pool))
+
+
+def test_of_large_images_fewer_go_through_the_network_at_once():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(len(x))
+            return x.mean((2, 3))
+
+    rows = np.random.default_rng(0).integers(256, size=(300, 128, 128, 3), dtype=np.uint8)
+    model = Counting()
+    logits = infer(model, rows)
+    assert model.seen[1:] == [128, 128, 44]  # the first image alone tells the number of classes
+    np.testing.assert_allclose(logits, rows.mean((1, 2)) / 255, rtol=1e-5)
+    assert [batch_for(np.empty((1, side, side, 3))) for side in (32, 64, 96, 224, 2000)] == [512, 512, 227, 41, 1]
 
 
 def test_a_finished_scan_is_not_made_again(tmp_path: Path, pool):

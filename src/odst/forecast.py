@@ -11,10 +11,11 @@ import torch
 from odst.config import Config
 from odst.data.images import Counted, is_image
 from odst.method.batches import Joint, mean_level
-from odst.method.labelling import BATCH, as_input, weights
+from odst.method.labelling import as_input, batch_for, weights
 from odst.method.precision import autocast, resolve
 from odst.method.schedule import Schedule
 from odst.method.training import eq3, explained
+from odst.progress import stage
 from odst.run import Prepared, prepare
 from odst.vision.augmentation import augmenter
 
@@ -79,24 +80,35 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
             loss.backward()
         optimizer.step()
 
+    at_once = batch_for(T.x)
+
     def label() -> None:
         with torch.inference_mode():
-            model(as_input(T.x[np.arange(BATCH) % len(T)], device)).cpu()
+            model(as_input(T.x[np.arange(at_once) % len(T)], device)).cpu()
 
     model.train()
     with explained(schedule, device):
-        training = _rate(step, len(rows))
+        training = _rate("try training", step, len(rows))
     model.eval()
-    return training, _rate(label, BATCH)
+    return training, _rate("try labelling", label, at_once)
 
 
-def _rate(work: Callable[[], None], images: int) -> float:
-    work()  # the first one warms up
-    begin, count = time.perf_counter(), 0
-    while count < 2 or time.perf_counter() - begin < TRIAL:
-        work()
-        count += 1
-    return images * count / (time.perf_counter() - begin)
+def _rate(name: str, work: Callable[[], None], images: int) -> float:
+    with stage(name, unit="images") as advance:
+
+        def timed() -> float:
+            begin = time.perf_counter()
+            work()
+            advance(images)
+            return time.perf_counter() - begin
+
+        first = timed()
+        if first > 5 * TRIAL:  # so slow that the warming up does not show in it
+            return images / first
+        spent = [timed(), timed()]
+        while sum(spent) < TRIAL:
+            spent.append(timed())
+    return images * len(spent) / sum(spent)
 
 
 def duration(seconds: float) -> str:

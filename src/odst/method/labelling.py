@@ -20,7 +20,7 @@ from odst.files import whole, write_json
 from odst.method.calibration import probabilities, top_log_odds
 from odst.progress import stage
 
-BATCH = 512  # images in one forward pass: part of the result's bits, so not an option
+BATCH = 512  # images of up to 64×64 in one forward pass: part of the result's bits, so not an option
 BLOCK = 64 * BATCH  # images between two notes of how far a scan has come
 
 
@@ -62,8 +62,17 @@ def model_hash(model: nn.Module) -> str:
     return hashlib.sha256(weights(model)).hexdigest()
 
 
-def as_input(rows: np.ndarray, device: torch.device | str) -> torch.Tensor:
-    """Images as float NCHW in [0, 1] (channels last in memory), features as they are."""
+def batch_for(x: Images) -> int:
+    """Rows for one forward pass; of large images fewer, so that memory is that of BATCH images of 64×64."""
+    return max(1, min(BATCH, BATCH * 64 * 64 // (x.shape[1] * x.shape[2]))) if is_image(x) else BATCH
+
+
+def as_input(rows: np.ndarray, device: torch.device | str, room: torch.Tensor | None = None) -> torch.Tensor:
+    """Images as float NCHW in [0, 1] (channels last in memory), features as they are. `room` is where the floats of at most
+    so many images go: fresh memory for every batch costs a small network one image in twelve."""
+    if room is not None:
+        room.numpy()[: len(rows)] = rows
+        return room[: len(rows)].div_(255).permute(0, 3, 1, 2)
     x = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(
         device
     )  # a mapped pool is read-only: torch wants a copy
@@ -90,20 +99,21 @@ def infer(
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     K = model(as_input(x[:1], device)).shape[1]
     file = None if out is None else _Scan(out, model_hash(model), identity, len(x), K)
-    done = 0 if file is None else file.done
-    parts = [np.empty((0, K), np.float32)]
+    done, step = 0 if file is None else file.done, batch_for(x)
+    room = torch.empty(min(step, len(x)), *x.shape[1:]) if is_image(x) and device == "cpu" else None
+    logits = np.empty((len(x) if file is None else min(BLOCK, len(x)), K), np.float32)
     with stage(name, len(x), "images", done) if name else nullcontext(lambda n: None) as advance:
         for block in range(done, len(x), BLOCK):
-            rows = []
-            for start in range(block, min(block + BLOCK, len(x)), BATCH):
-                batch = x[start : min(start + BATCH, block + BLOCK)]
-                rows.append(model(as_input(batch, device)).float().cpu().numpy())
+            n = min(BLOCK, len(x) - block)
+            part = logits[block : block + n] if file is None else logits[:n]
+            for start in range(0, n, step):
+                batch = x[block + start : block + min(start + step, n)]
+                # Into place: a small array that outlives its batch would split the room that the next batch's layers need
+                part[start : start + len(batch)] = model(as_input(batch, device, room)).float().cpu().numpy()
                 advance(len(batch))
-            if file is None:
-                parts += rows
-            else:
-                file.add(np.concatenate(rows))
-    return np.concatenate(parts) if out is None else np.load(out, mmap_mode="r")
+            if file is not None:
+                file.add(part)
+    return logits if out is None else np.load(out, mmap_mode="r")
 
 
 class _Scan:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from commands import odst
 from odst import METHODS
 from odst.config import PRESETS, Config, presets, read_config
 from odst.data.formats import CIFAR10
@@ -197,6 +198,41 @@ def test_supervised_asks_for_no_pool(made_sets: Path, tmp_path: Path, monkeypatc
     assert prepare(shortened("cifar10-resnet50", "tiny", method__name="supervised"), None).data.pool is None
     with pytest.raises(UserError, match="tiny-images"):
         prepare(shortened("cifar10-resnet50", "tiny", method__name="oe"), None)
+
+
+def test_the_bound_of_svhn_is_the_preset_with_the_labels_of_the_extra_digits(tmp_path: Path) -> None:
+    text = (PRESETS / "svhn-resnet50.toml").read_text()
+    before, after = text.index("\n[data]\n"), text.index("[method]")
+    own = '\n[data]\nlabelled = ["svhn:train", "svhn-extra"]\nval_in = 0.02\ntest = "svhn:test"\n\n'
+    copy = text[:before] + own + text[after:]
+    copy = "\n".join(line for line in copy.splitlines() if not line.startswith("k ="))
+    (tmp_path / "bound.toml").write_text(copy)
+    short = {
+        "training.phases": [{"steps": 1, "lr": 0.1}],
+        "training.batch": 2,
+        "model.name": "tiny",
+        "run.device": "cpu",
+    }
+    data = prepare(read_config(tmp_path / "bound.toml", short | {"method.name": "supervised"}), None).data
+    assert (len(data.labelled), len(data.val_in), data.pool) == (9850, 200, None)
+    assert data.test is not None and len(data.test) == 10 and data.classes == tuple("0123456789")
+
+
+def test_a_packed_and_guarded_pool_takes_the_place_of_tiny_images(
+    made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the presets say under Leaks."""
+    sets = shutil.copytree(made_sets, tmp_path / "sets", ignore=shutil.ignore_patterns("extra_32x32.mat"))
+    tiny = pictures(60)
+    tiny[7] = pictures(10)[3]  # an image of CIFAR-10.1
+    (sets / "tiny_images.bin").write_bytes(b"".join(image.tobytes(order="F") for image in tiny))
+    monkeypatch.setenv("ODST_DATA", str(sets))
+    pool = tmp_path / "POOL"
+    assert odst("pool", "build", "tiny-images", "--out", pool, "--keep-duplicates").code == 0
+    assert odst("dedup", pool, "--against", "cifar10:test", "--against", "cifar10.1").code == 0
+    guarded = prepare(shortened("cifar10-resnet50", "tiny", data__pool=str(pool)), None).data.pool
+    assert guarded is not None and len(guarded) == 60
+    assert guarded.excluded.tolist() == [7]
 
 
 @pytest.mark.slow

@@ -10,6 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from odst.errors import UserError
+from odst.method.distributed import check_devices
+
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
@@ -73,3 +76,12 @@ def test_a_mistake_is_told_once_and_not_buried_under_the_other_processes(tmp_pat
     assert done.stderr.count("odst: model: there is no network 'resnet5'") == 1
     assert "RuntimeError" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_every_process_needs_a_gpu_of_its_own() -> None:
+    check_devices("cuda", 2, 2)
+    check_devices("cpu", 8, 0)
+    with pytest.raises(UserError, match=r"3 processes for 2 GPUs\. Give it --nproc-per-node 2"):
+        check_devices("cuda", 3, 2)
+    with pytest.raises(UserError, match="one mps device"):
+        check_devices("mps", 2, 0)

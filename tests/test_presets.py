@@ -1,5 +1,6 @@
 """The paper's experiments by name: what their schedules say, and that each runs on files of the true formats."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -202,10 +203,10 @@ def test_supervised_asks_for_no_pool(made_sets: Path, tmp_path: Path, monkeypatc
 
 def test_the_bound_of_svhn_is_the_preset_with_the_labels_of_the_extra_digits(tmp_path: Path) -> None:
     text = (PRESETS / "svhn-resnet50.toml").read_text()
+    says = re.search(r'\[data\] say (labelled = .+?), (val_in = .+?), (test = "[^"]+")', text)
+    assert says is not None
     before, after = text.index("\n[data]\n"), text.index("[method]")
-    own = '\n[data]\nlabelled = ["svhn:train", "svhn-extra"]\nval_in = 0.02\ntest = "svhn:test"\n\n'
-    copy = text[:before] + own + text[after:]
-    copy = "\n".join(line for line in copy.splitlines() if not line.startswith("k ="))
+    copy = "\n".join([text[:before], "[data]", *says.groups(), text[after:]])
     (tmp_path / "bound.toml").write_text(copy)
     short = {
         "training.phases": [{"steps": 1, "lr": 0.1}],
@@ -218,21 +219,23 @@ def test_the_bound_of_svhn_is_the_preset_with_the_labels_of_the_extra_digits(tmp
     assert data.test is not None and len(data.test) == 10 and data.classes == tuple("0123456789")
 
 
+@pytest.mark.parametrize(("preset", "leaves"), [("cifar10-pyramidnet272", [0, 7, 8]), ("cifar100-resnet50", [0, 8])])
 def test_a_packed_and_guarded_pool_takes_the_place_of_tiny_images(
-    made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    preset: str, leaves: list[int], made_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the presets say under Leaks."""
+    """By the commands of the preset: what the list names leaves (its 1 is the first image), and what is in the test sets."""
     sets = shutil.copytree(made_sets, tmp_path / "sets", ignore=shutil.ignore_patterns("extra_32x32.mat"))
     tiny = pictures(60)
-    tiny[7] = pictures(10)[3]  # an image of CIFAR-10.1
+    tiny[7], tiny[8] = pictures(10)[3], pictures(100)[5]  # of CIFAR-10.1 and of CIFAR-100's test set
     (sets / "tiny_images.bin").write_bytes(b"".join(image.tobytes(order="F") for image in tiny))
     monkeypatch.setenv("ODST_DATA", str(sets))
-    pool = tmp_path / "POOL"
-    assert odst("pool", "build", "tiny-images", "--out", pool, "--keep-duplicates").code == 0
-    assert odst("dedup", pool, "--against", "cifar10:test", "--against", "cifar10.1").code == 0
-    guarded = prepare(shortened("cifar10-resnet50", "tiny", data__pool=str(pool)), None).data.pool
-    assert guarded is not None and len(guarded) == 60
-    assert guarded.excluded.tolist() == [7]
+    monkeypatch.chdir(sets)
+    text = (PRESETS / f"{preset}.toml").read_text()
+    for command in re.findall(r"^# +odst ((?:pool build|dedup) .+)$", text, re.MULTILINE):
+        assert odst(*command.split()).code == 0
+    pool = prepare(shortened(preset, "tiny", data__pool="POOL"), None).data.pool
+    assert pool is not None and len(pool) == 60
+    assert pool.excluded.tolist() == leaves
 
 
 @pytest.mark.slow

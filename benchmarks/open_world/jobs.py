@@ -14,7 +14,6 @@ from odst.method.labelling import infer
 from odst.run import execute, prepare
 from odst.rundir import RunDir
 
-LABELLED = 4_000  # images of T in the CIFAR worlds
 SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],
     "training.students": [],
@@ -47,10 +46,6 @@ def jobs() -> Iterator[Job]:
         yield Job("33", method, method)
     yield Job("33", "bound", "supervised", changes=bound(schedule()))
     yield Job("33", "supervised+val_in", "supervised", changes={"data.join_val_in": True})
-    # As long a look at every image of T ∪ I as the base has at T, which is what the paper's epochs give
-    for method in ("odst", "st"):
-        yield Job("33", f"{method}-epochs", method, changes=in_epochs())
-    yield Job("33", "bound-epochs", "supervised", changes=bound(in_epochs()))
     # House numbers: a third of the steps, and only crops, since a flipped digit is another one
     digits = schedule(shorter=3, augment=["crop:4"])
     yield Job("svhn", "odst", "odst", changes=digits)
@@ -69,15 +64,6 @@ def schedule(**changes: Any) -> dict[str, Any]:
         "training.phases": changed(training.phases, **changes),
         "training.students": [{"phases": changed(student.phases or (), **changes)} for student in training.students],
     }
-
-
-def in_epochs() -> dict[str, Any]:
-    """Students that pass over T ∪ I as often as the base passes over T."""
-    training = read_config("open-world-cpu", {}).training
-    phases = [p.model_dump(exclude_none=True) for p in training.phases]
-    for phase in phases:
-        phase["epochs"] = phase.pop("steps") * training.batch / LABELLED
-    return {"training.students": [{"phases": phases}]}
 
 
 def bound(schedule: dict[str, Any]) -> dict[str, Any]:

@@ -88,12 +88,12 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
 
     model.train()
     with explained(schedule, device):
-        training = _rate("try training", step, len(rows))
+        training = _rate("try training", step, len(rows), device)
     model.eval()
-    return training, _rate("try labelling", label, at_once)
+    return training, _rate("try labelling", label, at_once, device)
 
 
-def _rate(name: str, work: Callable[[], None], images: int) -> float:
+def _rate(name: str, work: Callable[[], None], images: int, device: str) -> float:
     with stage(name, unit="images") as advance:
 
         def timed() -> float:
@@ -103,7 +103,7 @@ def _rate(name: str, work: Callable[[], None], images: int) -> float:
             return time.perf_counter() - begin
 
         first = timed()
-        if first > 5 * TRIAL:  # so slow that the warming up does not show in it
+        if device == "cpu" and first > 5 * TRIAL:  # so slow that the warming up does not show in it
             return images / first
         spent = [timed(), timed()]
         while sum(spent) < TRIAL:

@@ -40,6 +40,15 @@ def joined(device: str) -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
+    try:
+        gpus = torch.cuda.device_count() if device == "cuda" else 0
+        check_devices(device, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpus)
+    except UserError:
+        if (
+            int(os.environ["LOCAL_RANK"]) > 0
+        ):  # all of them see it and one says it: a failure here would end that one first
+            raise SystemExit(0) from None
+        raise
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
@@ -47,6 +56,14 @@ def joined(device: str) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def check_devices(device: str, processes: int, gpus: int) -> None:
+    """A GPU for each process of this machine, or one line."""
+    if device == "cuda" and processes > gpus:
+        raise UserError(f"torchrun: {processes} processes for {gpus} GPUs. Give it --nproc-per-node {gpus}.")
+    if device == "mps":
+        raise UserError(f"torchrun: {processes} processes cannot share one mps device. Call odst without torchrun.")
 
 
 @dataclass(frozen=True)

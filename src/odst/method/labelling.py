@@ -76,7 +76,7 @@ def as_input(rows: np.ndarray, device: torch.device | str, room: torch.Tensor | 
     x = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(
         device
     )  # a mapped pool is read-only: torch wants a copy
-    return x.permute(0, 3, 1, 2).float().div_(255) if x.ndim == 4 else x.float()
+    return x.permute(0, 3, 1, 2).float().div(255) if x.ndim == 4 else x.float()
 
 
 @torch.inference_mode()
@@ -108,8 +108,13 @@ def infer(
             part = logits[block : block + n] if file is None else logits[:n]
             for start in range(0, n, step):
                 batch = x[block + start : block + min(start + step, n)]
+                z = model(as_input(batch, device, room)).float().cpu().numpy()
+                if z.shape != (len(batch), K):
+                    raise UserError(
+                        f"model: it made {z.shape} of {len(batch)} images. It must return ({len(batch)}, {K})."
+                    )
                 # Into place: a small array that outlives its batch would split the room that the next batch's layers need
-                part[start : start + len(batch)] = model(as_input(batch, device, room)).float().cpu().numpy()
+                part[start : start + len(batch)] = z
                 advance(len(batch))
             if file is not None:
                 file.add(part)

@@ -34,7 +34,7 @@ def forecast(config: Config, out: Path) -> str:
         f"pool        {m:,} images" + (f", {len(data.pool.excluded):,} excluded" if data.pool is not None else ""),
         f"val_in      {len(data.val_in):,} images, val_out {0 if data.val_out is None else len(data.val_out):,}",
         f"test        {0 if data.test is None else len(data.test):,} images, out-distribution: {', '.join(data.out_tests) or 'none'}",
-        f"speed       {train_rate:,.0f} images/s in training, {label_rate:,.0f} in labelling (a trial of a few steps)",
+        f"speed       {train_rate:,.0f} images/s in training, {label_rate:,.0f} in labelling, by trial",
     ]
     seconds = 0.0
     for t in range(recipe.rounds + 1):

@@ -68,7 +68,8 @@ def run(
         from odst.forecast import forecast
 
         with bars(quiet, verbose) as console:
-            console.print(forecast(settings, out), soft_wrap=True, highlight=False)
+            page = forecast(settings, out)
+        console.print(page, soft_wrap=True, highlight=False)
         return
     with team(settings, out) as leading, bars(quiet, verbose) as console:
         if not leading:

@@ -62,6 +62,15 @@ def test_of_large_images_fewer_go_through_the_network_at_once():
     assert [batch_for(np.empty((1, side, side, 3))) for side in (32, 64, 96, 224, 2000)] == [512, 512, 227, 41, 1]
 
 
+def test_a_network_that_makes_one_row_of_a_batch_is_refused():
+    class Averaging(torch.nn.Module):
+        def forward(self, x):
+            return x.mean(0, keepdim=True)
+
+    with pytest.raises(UserError, match=r"made \(1, 6\) of 5 images\. It must return \(5, 6\)"):
+        infer(Averaging(), np.ones((5, D), np.float32))
+
+
 def test_a_finished_scan_is_not_made_again(tmp_path: Path, pool):
     model, out = network(), tmp_path / "logits.npy"
     infer(model, pool, out=out, name="label pool")

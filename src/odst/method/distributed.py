@@ -44,9 +44,8 @@ def joined(device: str) -> Iterator[None]:
         gpus = torch.cuda.device_count() if device == "cuda" else 0
         check_devices(device, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpus)
     except UserError:
-        if (
-            int(os.environ["LOCAL_RANK"]) > 0
-        ):  # all of them see it and one says it: a failure here would end that one first
+        # All of them see it and one says it; a failure of the others could end that one first
+        if int(os.environ["LOCAL_RANK"]) > 0:
             raise SystemExit(0) from None
         raise
     if device == "cuda":

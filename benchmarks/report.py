@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import conclude, peak_memory, table
-from odst.config import read_config
 from odst.data.worlds import load_world
 from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions
 from odst.method.selection import select
-from odst.run import execute
-from odst.rundir import RunDir, selection_summary, thresholds_from_json, write_selection
+from odst.run.config import read_config
+from odst.run.directory import RunDir, selection_summary, thresholds_from_json, write_selection
+from odst.run.execution import execute
 from odst.seeds import stream
 
 PER_CLASS = (5_000, 10_000, 15_000)

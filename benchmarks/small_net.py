@@ -20,10 +20,10 @@ from torch import nn
 from benchmarks.measuring import conclude, table
 from odst import Labelled, Phase, Schedule
 from odst.data.reading import read_set
-from odst.method.batches import mean_level
 from odst.method.labelling import infer
 from odst.method.targets import Examples
-from odst.method.training import train
+from odst.training.batches import mean_level
+from odst.training.steps import train
 from odst.vision.augmentation import augmenter
 from odst.vision.networks import make_network
 

@@ -3,7 +3,7 @@
     python -m benchmarks.training [--quick]
 
 The whole step reads a packed pool from disk, takes the teacher's targets from logits on disk, augments with crops, flips,
-AutoAugment and Cutout, and trains on the joint batch of a student's round: it is `odst.method.training.train` itself, timed
+AutoAugment and Cutout, and trains on the joint batch of a student's round: it is `odst.training.steps.train` itself, timed
 between two steps. The two take turns; medians of all steps.
 """
 
@@ -24,8 +24,8 @@ from odst.data.pool import open_pool
 from odst.method.labelling import Predictions
 from odst.method.selection import Selection
 from odst.method.targets import Examples
-from odst.method.training import train
 from odst.progress import listening
+from odst.training.steps import train
 from odst.vision.networks import make_network
 
 K, T, POOL, SELECTED = 10, 4_000, 100_000, 5_000

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from odst.config import Config, parse_config
 from odst.data.images import Data, Labelled, Pool
-from odst.evaluation.rounds import best_round, harm, score
+from odst.evaluation.scoring import best_round, harm, score
 from odst.files import write_json
-from odst.run import Prepared, describe
-from odst.rundir import RunDir
+from odst.run.config import Config, parse_config
+from odst.run.directory import RunDir
+from odst.run.execution import Prepared, describe
 from odst.seeds import stream
 from odst.self_training import self_train
 from odst.vision.networks import make_network

@@ -12,7 +12,7 @@ import pytest
 import odst
 from blobs import SCHEDULES, blob_world, make_mlp
 from odst import ODST, Labelled, Pool, self_train
-from odst.evaluation.rounds import score
+from odst.evaluation.scoring import score
 
 ROOT = Path(__file__).parent.parent
 LOOP = "self_train("

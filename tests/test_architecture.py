@@ -7,8 +7,8 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "seeds", "progress", "journal", "recipe", "data", "vision", "duplicates", "method", "self_training", "evaluation",
-    "config", "selection_file", "rundir", "run", "torchrun", "val_out", "project", "forecast", "serving", "assessment", "exporting", "val_out", "project", "estimator", "report", "cli",
+    "errors", "files", "seeds", "progress", "recipe", "data", "vision", "duplicates", "method", "training", "self_training",
+    "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 
 

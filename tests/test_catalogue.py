@@ -20,13 +20,14 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from odst.data import cache, conversion
-from odst.data.catalogue import CATALOGUE, UNTRIED
-from odst.data.datasets import load_set
 from odst.data.decoding import decode
-from odst.data.fetch import fetch
-from odst.data.formats import CIFAR10
-from odst.data.lmdb import read_lmdb
+from odst.data.formats.originals import CIFAR10
+from odst.data.named import conversion
+from odst.data.named import download as cache
+from odst.data.named.catalogue import CATALOGUE, UNTRIED
+from odst.data.named.fetch import fetch
+from odst.data.named.lmdb import read_lmdb
+from odst.data.named.tasks import load_set
 from odst.data.sources import open_source
 from odst.errors import UserError
 

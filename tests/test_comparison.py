@@ -17,7 +17,7 @@ from odst.report import plots
 from odst.report.comparison import _exclusive, cautions, open_runs
 from odst.report.plots import Series
 from odst.report.tables import as_latex, as_markdown, as_text, grids, latex_text, markdown_text, ordinal
-from odst.rundir import RunDir
+from odst.run.directory import RunDir
 from odst.seeds import stream
 from runs import bar_world, config, make_run
 

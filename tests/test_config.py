@@ -1,7 +1,7 @@
 import pytest
 
-from odst.config import differing_keys, dump_config, parse_change, parse_config, presets, read_config
 from odst.errors import UserError
+from odst.run.config import differing_keys, dump_config, parse_change, parse_config, presets, read_config
 
 
 def digits(**changes):

@@ -10,10 +10,10 @@ from scipy import ndimage
 from skimage import color, data
 
 from odst.errors import UserError
-from odst.evaluation.robustness import corruption_errors, mean_corruption_error, published_corruption_errors
+from odst.evaluation.corruptions import corruption_errors, mean_corruption_error, published_corruption_errors
 from odst.seeds import stream
-from odst.vision.corruption import CORRUPTIONS, LEVELS, blur, corrupt, corrupted_blocks, digital, parameters, weather
-from odst.vision.corruption.pixels import uint8, unit
+from odst.vision.corruptions import CORRUPTIONS, LEVELS, blur, corrupt, corrupted_blocks, digital, parameters, weather
+from odst.vision.corruptions.pixels import uint8, unit
 
 
 @pytest.fixture(scope="module")

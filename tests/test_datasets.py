@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.datasets import TASKS, load_corruptions, load_pool, load_set, load_task, match_classes, named_source
-from odst.data.formats import CIFAR10, CORRUPTIONS, Stored
+from odst.data.formats.originals import CIFAR10, CORRUPTIONS, Stored
 from odst.data.images import Pool
-from odst.data.loading import DataSection, load_data
+from odst.data.named.tasks import TASKS, load_corruptions, load_pool, load_set, load_task, match_classes, named_source
+from odst.data.sets import DataSection, load_data
 from odst.data.sources import open_source
 from odst.errors import UserError
 from test_formats import cifar10_python, corruptions, dump, planes

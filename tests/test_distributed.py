@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from odst.errors import UserError
-from odst.method.distributed import check_devices
+from odst.training.processes import check_devices
 
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

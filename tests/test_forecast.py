@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from commands import fails
-from odst.config import read_config
 from odst.errors import UserError
-from odst.forecast import rates
-from odst.run import prepare
+from odst.run.config import read_config
+from odst.run.execution import prepare
+from odst.run.forecast import rates
 
 FRUGAL = """
 from torch import nn

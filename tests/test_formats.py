@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.formats import CIFAR10, CORRUPTIONS, open_format, read_corruptions, read_exclusions, read_format
+from odst.data.formats.originals import (
+    CIFAR10,
+    CORRUPTIONS,
+    open_format,
+    read_corruptions,
+    read_exclusions,
+    read_format,
+)
 from odst.errors import UserError
 
 rng = np.random.default_rng(0)

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odst.data.loading import DataSection, load_data
 from odst.data.packing import build_pool
+from odst.data.sets import DataSection, load_data
 from odst.errors import UserError
 from pictures import encoded, folder_of, picture
 

@@ -7,8 +7,8 @@ import torch
 from odst.data.images import Labelled, Pool
 from odst.method.labelling import Predictions
 from odst.method.targets import Examples
-from odst.method.training import eq3
 from odst.recipe import METHODS, ODST, OE, ONE_SHOT, SOFT_REST, ST, ST_OT, SUPERVISED, UNIFORM_REST, Recipe
+from odst.training.steps import eq3
 
 # golden numbers --------------------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ from scipy.io import savemat
 
 from commands import odst
 from odst import METHODS
-from odst.config import PRESETS, Config, presets, read_config
-from odst.data.formats import CIFAR10
+from odst.data.formats.originals import CIFAR10
 from odst.errors import UserError
-from odst.method.schedule import Plan
-from odst.run import execute, prepare
-from odst.rundir import RunDir
+from odst.run.config import PRESETS, Config, presets, read_config
+from odst.run.directory import RunDir
+from odst.run.execution import execute, prepare
 from odst.seeds import stream
+from odst.training.schedule import Plan
 from test_formats import cifar10_python, dump, planes
 
 PAPER = ["cifar10-pyramidnet272", "cifar10-resnet50", "cifar100-pyramidnet272", "cifar100-resnet50", "svhn-resnet50"]

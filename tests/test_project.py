@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from commands import fails, odst
-from odst import val_out
-from odst.config import read_config
 from odst.data.images import Data, Labelled, Pool
-from odst.data.loading import load_data
 from odst.data.packing import build_pool
+from odst.data.sets import load_data
+from odst.project.init import val_out
+from odst.run.config import read_config
 from odst.seeds import stream
 
 SIDE = 12
@@ -48,7 +48,7 @@ def two_folders(tmp: Path) -> Path:
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odst.val_out.STEPS", 40)
+    monkeypatch.setattr("odst.project.val_out.STEPS", 40)
 
 
 def test_two_folders_become_a_project_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_project_begun_with_relative_paths_runs_from_anywhere(
 
 
 def test_images_of_the_classes_are_set_aside_from_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odst.val_out.STEPS", 80)
+    monkeypatch.setattr("odst.project.val_out.STEPS", 80)
     kinds = np.array([0, 1] * 60 + [-1] * 680)
     pool = np.stack([stripes(kind, 1000 + i) for i, kind in enumerate(kinds)])
     T = np.stack([stripes(i % 2, i) for i in range(60)])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from browser import CHROMIUM, chromium
-from odst.assessment import assess, own_sets
-from odst.config import parse_config, read_config
+from odst.classifier.evaluate import assess, own_sets
+from odst.classifier.load import load
 from odst.data.images import Data
 from odst.method.labelling import Predictions
 from odst.method.selection import select, thresholds
@@ -23,9 +23,9 @@ from odst.report.pool_scan import EDGES, Stops, scan_pool
 from odst.report.sprites import Album
 from odst.report.templates import Hidden
 from odst.report.words import headline, probability, summary
-from odst.run import execute
-from odst.rundir import RunDir
-from odst.serving import load
+from odst.run.config import parse_config, read_config
+from odst.run.directory import RunDir
+from odst.run.execution import execute
 from runs import NAMES, bar_world, config, make_run
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from odst.data.images import Pool
-from odst.evaluation.rounds import Scored, best_round, harm, selection_metrics
+from odst.evaluation.scoring import Scored, best_round, harm, selection_metrics
 from odst.method.selection import Selection
 
 

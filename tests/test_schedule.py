@@ -3,7 +3,7 @@ import math
 import pytest
 
 from odst.errors import UserError
-from odst.method.schedule import Phase, Schedule
+from odst.training.schedule import Phase, Schedule
 
 
 def resnet50():

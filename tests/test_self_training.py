@@ -7,10 +7,10 @@ import pytest
 from blobs import SCHEDULES, blob_world, make_mlp
 from odst import ODST, ST, Data, Labelled, self_train
 from odst.errors import UserError
-from odst.evaluation.rounds import score
+from odst.evaluation.scoring import score
 from odst.method.labelling import model_hash
 from odst.recipe import GIVEN, SUPERVISED
-from odst.selection_file import read_selection
+from odst.run.selection_file import read_selection
 
 RECIPE = replace(ODST, alpha=0.95, ratio=(5, 10))
 
@@ -99,7 +99,7 @@ def test_supervised_needs_no_pool():
 
 
 def test_a_given_selection_is_found_again_in_another_copy_of_the_pool(tmp_path):
-    from odst.rundir import write_selection
+    from odst.run.directory import write_selection
 
     data = blob_world()
     I = run(RECIPE, data)[1].selection

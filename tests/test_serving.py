@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from commands import fails, odst
+from odst.classifier.export import example, export_onnx, export_tensorboard
+from odst.classifier.load import load
 from odst.data.checks import UNKNOWN, check_data
 from odst.data.images import Data
 from odst.evaluation.metrics import auroc, confidence_log_odds, error
-from odst.exporting import example, export_onnx, export_tensorboard
 from odst.method.calibration import probabilities
-from odst.rundir import RunDir
+from odst.run.directory import RunDir
 from odst.seeds import stream
-from odst.serving import load
-from odst.vision.corruption import CORRUPTIONS
+from odst.vision.corruptions import CORRUPTIONS
 from runs import NAMES, bar_world, bars, config, make_run
 
 CLASSES = ("across", "down", "diagonal")

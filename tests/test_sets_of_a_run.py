@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from commands import fails, odst
-from odst.config import parse_config
 from odst.files import sha256, write_json
-from odst.run import execute
+from odst.run.config import parse_config
+from odst.run.execution import execute
 from runs import bar_world
 
 

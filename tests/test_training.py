@@ -10,8 +10,8 @@ from odst import Phase, Schedule
 from odst.errors import UserError
 from odst.method.labelling import infer, model_hash
 from odst.method.targets import Examples
-from odst.method.training import train
 from odst.progress import listening
+from odst.training.steps import train
 
 SCHEDULE = Schedule(phases=(Phase(steps=40, lr=0.1, shape="cosine"),), batch=16)
 
@@ -84,8 +84,8 @@ def test_the_kept_model_has_the_lowest_val_error_of_the_last_fifth_and_of_equals
 
 def train_to_the_end(data, schedule, steps):
     """The model after the last step, whatever its error: plain SGD on eq. (3), written out."""
-    from odst.method.training import eq3
     from odst.seeds import Shuffle
+    from odst.training.steps import eq3
 
     model, examples = seeded(), base(data)
     optimizer = torch.optim.SGD(

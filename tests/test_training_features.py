@@ -14,14 +14,14 @@ from blobs import blob_world, make_mlp
 from interruption import Interrupted, StopAfter
 from odst import Labelled, Phase, Pool, Schedule
 from odst.errors import UserError
-from odst.method.batches import Draw, Joint, ahead
 from odst.method.labelling import infer, model_hash
-from odst.method.precision import resolve, try_out
 from odst.method.targets import Examples
-from odst.method.training import begin, eq3, train
 from odst.progress import listening
 from odst.seeds import stream
 from odst.self_training import seeded
+from odst.training.batches import Draw, Joint, ahead
+from odst.training.precision import resolve, try_out
+from odst.training.steps import begin, eq3, train
 
 STEPS = (Phase(steps=30, lr=0.1, shape="cosine"),)
 

@@ -8,14 +8,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 from odst import Data, Labelled, Phase, Pool, Schedule
-from odst.method import distributed
-from odst.method.batches import Draw
 from odst.method.labelling import Predictions
 from odst.method.selection import Selection
 from odst.method.targets import Examples
-from odst.method.training import eq3, train
+from odst.run.torchrun import follow
 from odst.seeds import stream
-from odst.torchrun import follow
+from odst.training import processes as distributed
+from odst.training.batches import Draw
+from odst.training.steps import eq3, train
 
 AUGMENT = ("crop:1", "flip", "cutout:3")
 SCHEDULE = Schedule(phases=(Phase(steps=8, lr=0.05, augment=AUGMENT),), batch=9, accumulate=2)

@@ -25,7 +25,7 @@ from odst.cli.screen import bars
 from odst.errors import UserError
 from odst.files import write_json, write_text
 from odst.report.comparison import write_comparison
-from odst.rundir import RunDir
+from odst.run.directory import RunDir
 
 
 def main() -> None:

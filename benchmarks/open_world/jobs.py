@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from odst.config import PhaseSection, read_config
 from odst.files import write_json
 from odst.method.labelling import infer
-from odst.run import execute, prepare
-from odst.rundir import RunDir
+from odst.run.config import PhaseSection, read_config
+from odst.run.directory import RunDir
+from odst.run.execution import execute, prepare
 
 SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from odst.data.datasets import load_set
+from odst.data.named.tasks import load_set
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
 from odst.data.reading import read_set
@@ -18,7 +18,7 @@ from odst.duplicates.scan import Guard
 from odst.errors import UserError
 from odst.files import whole
 from odst.seeds import stream
-from odst.vision.corruption import CORRUPTIONS, LEVELS, corrupt
+from odst.vision.corruptions import CORRUPTIONS, LEVELS, corrupt
 from odst.vision.perceptual import read_lpips_weights
 
 CONFUSED = ("bus", "pickup_truck")  # CIFAR-100 classes that show CIFAR-10's automobile and truck

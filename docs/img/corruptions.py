@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from skimage import data
 
-from odst.vision.corruption import CORRUPTIONS, LEVELS, corrupt
+from odst.vision.corruptions import CORRUPTIONS, LEVELS, corrupt
 
 ZOOM, GAP, LEFT, TOP = 2, 4, 150, 30
 SIDE = 32 * ZOOM

@@ -4,20 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from odst.classifier.load import load
     from odst.data.images import Data, Labelled, Pool
     from odst.estimator import ODSTClassifier
-    from odst.method.schedule import Phase, Schedule
     from odst.recipe import METHODS, ODST, ST, ST_OT, Recipe
     from odst.self_training import Round, self_train
-    from odst.serving import load
+    from odst.training.schedule import Phase, Schedule
 
 _HOMES = {
     "odst.data.images": ("Data", "Labelled", "Pool"),
     "odst.estimator": ("ODSTClassifier",),
-    "odst.method.schedule": ("Phase", "Schedule"),
+    "odst.training.schedule": ("Phase", "Schedule"),
     "odst.recipe": ("METHODS", "ODST", "ST", "ST_OT", "Recipe"),
     "odst.self_training": ("Round", "self_train"),
-    "odst.serving": ("load",),
+    "odst.classifier.load": ("load",),
 }
 
 __all__ = [

@@ -18,14 +18,14 @@ from torch import nn
 from odst.data.checks import check_finite
 from odst.data.images import Data, Images, Labelled, Pool, check_images
 from odst.errors import UserError
-from odst.evaluation.rounds import best_round, score
+from odst.evaluation.scoring import best_round, score
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
-from odst.method.schedule import Phase, Schedule
 from odst.recipe import METHODS, Recipe
-from odst.run import pick_device, statistics
+from odst.run.execution import pick_device, statistics
 from odst.seeds import stream
 from odst.self_training import Round, self_train
+from odst.training.schedule import Phase, Schedule
 from odst.vision.networks import make_network
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes

@@ -14,12 +14,12 @@ from odst.data.checks import check_data
 from odst.data.images import Data
 from odst.method.calibration import fit_temperature
 from odst.method.labelling import Predictions, infer
-from odst.method.schedule import Schedule
 from odst.method.selection import CLOSED, Selection, Thresholds, select, thresholds
 from odst.method.targets import Examples
-from odst.method.training import train
 from odst.recipe import Recipe
 from odst.seeds import key
+from odst.training.schedule import Schedule
+from odst.training.steps import train
 
 log = logging.getLogger("odst")
 

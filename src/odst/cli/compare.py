@@ -36,7 +36,7 @@ def compare(
     from odst.files import write_text
     from odst.report.comparison import cautions, open_runs, write_comparison
     from odst.report.tables import FORMATS, grids
-    from odst.rundir import RunDir
+    from odst.run.directory import RunDir
 
     kind = format or (ENDINGS.get(out.suffix.lower(), "html") if out else "text")
     if kind not in (*FORMATS, "html"):

@@ -17,8 +17,8 @@ app.add_typer(data, name="data")
 @data.command("list")
 def list_sets() -> None:
     """Show every set: counts, size, licence, source, and whether it is here. Example: odst data list"""
-    from odst.data.cache import data_folder, find
-    from odst.data.catalogue import CATALOGUE
+    from odst.data.named.catalogue import CATALOGUE
+    from odst.data.named.download import data_folder, find
 
     wide = shutil.get_terminal_size((1000, 24)).columns  # in a pipe a line stays one
     wrapper = textwrap.TextWrapper(wide, subsequent_indent=" " * 22, break_long_words=False, break_on_hyphens=False)
@@ -53,7 +53,7 @@ def get_sets(
     A cut download goes on where it stopped when the same is typed again. A set that is here already is left alone.
     """
     from odst.cli.screen import bars
-    from odst.data.cache import entry, get
+    from odst.data.named.download import entry, get
 
     for name in names:
         entry(name)  # a misspelt name is said before the first download

@@ -191,7 +191,7 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights 
     """Without any, say so: SSIM alone decides."""
     import logging
 
-    from odst.data.cache import find
+    from odst.data.named.download import find
     from odst.vision.perceptual import SMALLEST, read_lpips_weights
 
     warn = logging.getLogger("odst").warning
@@ -209,7 +209,7 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights 
 
 
 def _ids(file: Path, U: "Pool", base: int | None, pool: Path | None) -> Any:
-    from odst.data.formats import read_exclusions
+    from odst.data.formats.originals import read_exclusions
     from odst.data.pool import check_numbering, read_ids
 
     if pool is not None:

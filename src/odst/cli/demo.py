@@ -30,12 +30,12 @@ def demo(
     Example: odst demo --world photos --pool 20000
     """
     from odst.cli.screen import bars, comparison
-    from odst.config import read_config
     from odst.errors import UserError
     from odst.recipe import METHODS
     from odst.report.comparison import write_comparison
-    from odst.run import execute
-    from odst.rundir import RunDir
+    from odst.run.config import read_config
+    from odst.run.directory import RunDir
+    from odst.run.execution import execute
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     unknown = [name for name in names if name not in METHODS]

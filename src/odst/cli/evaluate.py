@@ -31,11 +31,11 @@ def evaluate(
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
     """
-    from odst.assessment import assess, labelled_source, out_sources, own_sets
+    from odst.classifier.evaluate import assess, labelled_source, out_sources, own_sets
+    from odst.classifier.load import load
     from odst.cli.screen import bars
     from odst.errors import UserError
     from odst.files import write_json
-    from odst.serving import load
 
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")

@@ -22,10 +22,10 @@ def export(
 
     Example: odst export runs/first --onnx classifier.onnx
     """
+    from odst.classifier.export import export_onnx, export_tensorboard
+    from odst.classifier.load import load
     from odst.errors import UserError
-    from odst.exporting import export_onnx, export_tensorboard
-    from odst.rundir import RunDir
-    from odst.serving import load
+    from odst.run.directory import RunDir
 
     if onnx is None and tensorboard is None:
         raise UserError("export: nothing to write. Give --onnx FILE or --tensorboard FOLDER.")

@@ -36,7 +36,7 @@ def init(
     Example: odst init my_project --labelled photos/labelled --pool photos/unsorted
     """
     from odst.cli.screen import bars
-    from odst.project import begin_project
+    from odst.project.init import begin_project
 
     given = {"labelled": labelled, "pool": pool, "val_in": val_in, "val_out": val_out, "test": test}
     with bars():

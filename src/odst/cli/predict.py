@@ -25,9 +25,9 @@ def predict(
     """
     from collections import Counter
 
+    from odst.classifier.load import UNKNOWN, answer, load
     from odst.cli.screen import bars
     from odst.cli.writing import write_answers
-    from odst.serving import UNKNOWN, answer, load
 
     with bars():
         classifier = load(run, round=round, device=device)

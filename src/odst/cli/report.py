@@ -23,7 +23,7 @@ def report(
     """
     from odst.cli.screen import bars
     from odst.report.page import write_report
-    from odst.rundir import RunDir
+    from odst.run.directory import RunDir
 
     with bars(quiet=True) as console:
         page = write_report(RunDir(run), out or run / "report.html", images=images, relative_paths=relative_paths)

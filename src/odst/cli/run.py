@@ -43,10 +43,10 @@ def run(
     Example: odst run digits --method odst --out runs/first
     """
     from odst.cli.screen import bars, rounds_table
-    from odst.config import parse_change, read_config
-    from odst.run import execute
-    from odst.rundir import RunDir
-    from odst.torchrun import team
+    from odst.run.config import parse_change, read_config
+    from odst.run.directory import RunDir
+    from odst.run.execution import execute
+    from odst.run.torchrun import team
 
     changes = dict(parse_change(text) for text in change or [])
     given = {
@@ -65,7 +65,7 @@ def run(
             else Path("runs") / f"{stem}-{settings.method.name}-{settings.run.seed}"
         )
     if dry_run:
-        from odst.forecast import forecast
+        from odst.run.forecast import forecast
 
         with bars(quiet, verbose) as console:
             page = forecast(settings, out)
@@ -88,8 +88,8 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from odst.config import recipe_changes
     from odst.recipe import METHODS
+    from odst.run.config import recipe_changes
 
     table = Table(box=None, pad_edge=False)
     for heading in ("method", "what it is", "changes against odst"):

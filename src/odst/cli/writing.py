@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odst.classifier.load import Answer
 from odst.files import whole
-from odst.serving import Answer
 
 COLUMNS = ("source", "class", "confidence", "nearest", "reason")
 SCHEMA = pa.schema([(name, pa.float64() if name == "confidence" else pa.string()) for name in COLUMNS])

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
-from odst.data.formats import ONE_BASED, ZERO_BASED, read_exclusions
+from odst.data.formats.originals import ONE_BASED, ZERO_BASED, read_exclusions
 from odst.data.images import Pool
 from odst.data.views import Joined
 from odst.errors import UserError

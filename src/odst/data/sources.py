@@ -19,14 +19,14 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from odst.data.arrays import ArraySource, open_npy, open_npz
-from odst.data.folders import Folder
-from odst.data.formats import open_format
+from odst.data.formats.arrays import ArraySource, open_npy, open_npz
+from odst.data.formats.folders import Folder
+from odst.data.formats.originals import open_format
+from odst.data.formats.tables import PathList, open_parquet
+from odst.data.formats.tars import Tar
 from odst.data.images import Images
 from odst.data.items import Item, Part, Source
 from odst.data.pool import check_numbering, is_packed, open_labels, open_pool, read_ids
-from odst.data.tables import PathList, open_parquet
-from odst.data.tars import Tar
 from odst.errors import UserError
 
 __all__ = ["Item", "Part", "Source", "open_source", "open_sources"]
@@ -59,7 +59,7 @@ def open_source(spec: str | Path) -> Source:
     """One source. A fault of the whole of it is a UserError."""
     path, query = split_spec(spec)
     if not path.exists():
-        from odst.data.datasets import named_source  # the catalogue's downloaders are slow to import
+        from odst.data.named.tasks import named_source  # the catalogue's downloaders are slow to import
 
         if (named := named_source(str(spec))) is not None:
             return named

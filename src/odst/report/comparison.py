@@ -19,8 +19,8 @@ from odst.report.plots import Series
 from odst.report.sprites import COLUMNS, Album
 from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
-from odst.run import sets_of
-from odst.rundir import RunDir
+from odst.run.directory import RunDir
+from odst.run.execution import sets_of
 from odst.seeds import stream
 
 

@@ -16,7 +16,7 @@ from odst.evaluation.paired import Change, Placements, auroc_change, error_chang
 from odst.method.labelling import Predictions
 from odst.method.selection import Thresholds
 from odst.recipe import Recipe
-from odst.rundir import RunDir, thresholds_from_json
+from odst.run.directory import RunDir, thresholds_from_json
 
 
 @dataclass(frozen=True)

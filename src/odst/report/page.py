@@ -16,8 +16,8 @@ from odst.report.findings import Findings, gather, timings
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
-from odst.run import sets_of
-from odst.rundir import RunDir
+from odst.run.directory import RunDir
+from odst.run.execution import sets_of
 
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
 COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent

@@ -1,0 +1,125 @@
+"""A run for other tools: its classifier as ONNX, its numbers as TensorBoard events. Both are extras."""
+
+import contextlib
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from odst.classifier.load import Classifier
+from odst.errors import UserError
+from odst.files import whole
+from odst.run.directory import RunDir
+from odst.seeds import stream
+
+TOLERANCE = 1e-4  # between torch's probabilities and onnxruntime's
+OPSET = 18
+
+
+class Calibrated(nn.Module):
+    """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities out."""
+
+    def __init__(self, model: nn.Module, temperature: float, images: bool):
+        super().__init__()
+        self.model, self.temperature, self.images = model, temperature, images
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.images:
+            x = x.permute(0, 3, 1, 2).float() / 255
+        return torch.softmax(self.model(x) / self.temperature, dim=1)
+
+
+def export_onnx(classifier: Classifier, file: Path) -> float:
+    """Write the classifier with normalisation, temperature and softmax inside, and return the largest difference to torch.
+
+    The file's metadata hold the classes, their thresholds as probabilities, and where it came from.
+    """
+    onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
+    _needed("onnxscript")
+    x = example(classifier)
+    module = Calibrated(classifier.model.cpu(), classifier.temperature, len(classifier.shape) == 3).eval()
+    with whole(file) as temporary:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter talks to itself
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module,
+                (torch.from_numpy(x[:2]),),
+                input_names=["images" if module.images else "features"],
+                output_names=["probabilities"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+        assert program is not None
+        proto = program.model_proto
+        onnx.helper.set_model_props(proto, _metadata(classifier))
+        onnx.checker.check_model(proto)
+        temporary.write_bytes(proto.SerializeToString())
+        session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
+        theirs = session.run(None, {session.get_inputs()[0].name: x})[0]
+        with torch.inference_mode():
+            ours = module(torch.from_numpy(x)).numpy()
+        difference = float(np.abs(theirs - ours).max())
+        if not difference <= TOLERANCE:
+            raise UserError(
+                f"{file}: onnxruntime and torch differ by {difference:.1e}, more than {TOLERANCE}. Nothing was written; "
+                "this network does not export faithfully."
+            )
+    return difference
+
+
+def example(classifier: Classifier, n: int = 32) -> np.ndarray:
+    """Rows to compare on: noise from dark to bright, or from small to large."""
+    rng = stream(0, "export")
+    scale = np.linspace(0.05, 1, n).reshape(-1, *[1] * len(classifier.shape))
+    if len(classifier.shape) == 3:
+        return (rng.integers(0, 256, size=(n, *classifier.shape)) * scale).astype(np.uint8)
+    return (rng.normal(size=(n, *classifier.shape)) * 3 * scale).astype(np.float32)
+
+
+def _metadata(classifier: Classifier) -> dict[str, str]:
+    thresholds = classifier.thresholds
+    return {
+        "classes": json.dumps(list(classifier.classes), ensure_ascii=False),
+        "thresholds": json.dumps([thresholds[name] for name in classifier.classes]),
+        "unknown": "the most probable class counts only above its threshold",
+        "round": str(classifier.round),
+        "model_hash": classifier.run.note(classifier.round)["model_hash"],
+    }
+
+
+def export_tensorboard(run: RunDir, folder: Path) -> int:
+    """Every number of metrics.jsonl as a scalar over rounds; returns how many."""
+    tensorboard = _needed("torch.utils.tensorboard", "tensorboard")
+    count = 0
+    with tensorboard.SummaryWriter(str(folder)) as writer:
+        for one in run.metrics():
+            for name, value in _scalars(one):
+                writer.add_scalar(name, value, one["round"])
+                count += 1
+    return count
+
+
+def _scalars(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found += _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and key != "round":
+            found.append((prefix + key, value))
+    return found
+
+
+def _needed(module: str, extra: str = "onnx") -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UserError(f"{module} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None

@@ -1,0 +1,235 @@
+"""A new user's folders -> a config that runs: what `odst init` does."""
+
+import glob
+import json
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from odst.data.checks import check_data
+from odst.data.decoding import Fit
+from odst.data.images import check_images
+from odst.data.packing import build_pool
+from odst.data.pool import is_packed, open_pool, packed_fits, read_manifest
+from odst.data.sets import DataSection, load_data
+from odst.data.sources import split_spec
+from odst.errors import UserError
+from odst.files import write_text
+from odst.project import val_out
+from odst.recipe import METHODS
+from odst.run.execution import pick_device
+
+ROLES = {
+    "labelled": ("labelled", "labeled", "train", "training"),
+    "pool": ("pool", "unlabelled", "unlabeled", "unsorted"),
+    "val_in": ("val_in", "val", "valid", "validation"),
+    "val_out": ("val_out", "out", "outliers"),
+    "test": ("test", "testing"),
+}
+ENDINGS = ("", ".parquet", ".csv", ".tsv", ".tar", ".npz", ".npy")
+BATCH = 64
+
+
+@dataclass
+class Project:
+    """What was found or given, each as the specs of the config."""
+
+    sets: dict[str, list[str]]
+    out_tests: dict[str, list[str]]
+    size: int
+    fit: Fit
+
+
+def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size: int | None, seed: int) -> list[str]:
+    """Write out/odst.toml and what it needs; return what to tell the user."""
+    config = out / "odst.toml"
+    if config.exists():
+        raise UserError(f"{config}: there is a config already. Delete it, or choose another --out.")
+    sets, out_tests = look(folder)
+    sets |= {role: [_absolute(spec) for spec in specs] for role, specs in given.items()}
+    for role, way in (("labelled", "a folder per class"), ("pool", "unlabelled images")):
+        if role not in sets:
+            raise UserError(f"{folder}: no {role} images found. Put {way} into {folder / role}, or give --{role} SRC.")
+    for role, specs in sets.items():
+        for spec in specs:
+            if out.resolve().is_relative_to(split_spec(spec)[0].resolve()):
+                raise UserError(
+                    f"{out}: this lies inside the {role} images {spec}. Choose a folder outside with --out."
+                )
+            if any("\ud800" <= letter <= "\udfff" for letter in spec):  # bytes that are no text
+                raise UserError(
+                    f"{spec!r}: the name is not UTF-8, so no config can hold it. Rename the folder or file."
+                )
+    project = Project(sets, out_tests, *_size_and_fit(sets["pool"], size))
+    lines = [f"{role}: {', '.join(specs)}" for role, specs in sets.items()]
+    lines += [f"out_test.{name}: {', '.join(specs)}" for name, specs in out_tests.items()]
+    section = DataSection(
+        labelled=tuple(sets["labelled"]),
+        val_in=tuple(sets["val_in"]) if "val_in" in sets else 0.2,
+        val_out=tuple(sets["val_out"]) if "val_out" in sets else None,
+        test=tuple(sets["test"]) if "test" in sets else None,
+        out_test={name: tuple(specs) for name, specs in out_tests.items()},
+        size=project.size,
+        fit=project.fit,
+    )
+    data = load_data(section, seed=seed, workspace=None)  # a fault of theirs is said before the pool is packed
+    check_data(METHODS["supervised"][0], data)
+    packed = _packed(project, out)
+    pool = open_pool(packed)
+    check_images("pool", pool.x, like=data.labelled.x)
+    data = replace(data, pool=pool)
+    made = "val_out" not in sets
+    if made:
+        sample = val_out.draw(data, seed=seed, device=pick_device("auto"))
+        val_out.write(sample, data, out)
+        rows = quote(os.path.relpath((out / "val_out.csv").resolve(), packed.parent.resolve()))
+        sets["val_out"] = [f"{packed}?rows={rows}"]
+        lines += _how(sample, out)
+    sets["pool"] = [str(packed)]
+    write_text(config, _toml(project, out, len(data.labelled), len(data.val_in), data.labelled.x.shape[1:], made))
+    count = np.bincount(data.labelled.y, minlength=data.K)
+    lines += [
+        f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
+        f"written: {config}",
+        f"next: odst run {(typed := shlex.quote(str(config)))} --dry-run   (how long it will take), then odst run {typed}",
+    ]
+    return lines
+
+
+def look(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The sets that lie in a folder under one of their names, and the out_test sets."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: this is a file. Give the folder that holds your images, or a new one.")
+    sets = {}
+    for role, names in ROLES.items():
+        found = [folder / f"{name}{ending}" for name in names for ending in ENDINGS]
+        found = [path for path in found if path.exists()]
+        if len(found) > 1:
+            raise UserError(
+                f"{folder}: {found[0].name} and {found[1].name} could both be {role}. Name one with --{_dash(role)}."
+            )
+        if found:
+            sets[role] = [str(found[0].absolute())]
+    outs = folder / "out_test"
+    inside = sorted(path for path in outs.iterdir() if not path.name.startswith(".")) if outs.is_dir() else []
+    return sets, {path.stem: [str(path.absolute())] for path in inside}
+
+
+def _dash(role: str) -> str:
+    return role.replace("_", "-")
+
+
+def _absolute(spec: str) -> str:
+    """The spec with a whole path, unless it is the name of a set."""
+    path, query = split_spec(spec)
+    mark = f"?{spec.rpartition('?')[2]}" if query else ""
+    return f"{path.absolute()}{mark}" if path.exists() or glob.glob(str(path), recursive=True) else spec
+
+
+def _size_and_fit(pool: list[str], size: int | None) -> tuple[int, Fit]:
+    """Those of the packed pool, or what is asked for, or 32 and crop."""
+    if len(pool) == 1 and is_packed(Path(pool[0])):
+        manifest = read_manifest(Path(pool[0]))
+        row, fits = manifest["row"], packed_fits(Path(pool[0]), manifest)
+        if size is not None and len(row) == 3 and row[0] != size:
+            raise UserError(f"{pool[0]}: this pool is packed at {row[0]}×{row[1]}. Leave --size out, or pack it again.")
+        return row[0] if len(row) == 3 else 32, min(fits) if len(fits) == 1 else "crop"
+    return size or 32, "crop"
+
+
+def _packed(project: Project, out: Path) -> Path:
+    pool = project.sets["pool"]
+    if len(pool) == 1 and is_packed(Path(pool[0])):
+        return Path(pool[0])
+    build_pool(pool, out / "odst-pool", size=project.size, fit=project.fit)
+    return out / "odst-pool"
+
+
+def _how(sample: val_out.Sample, out: Path) -> list[str]:
+    kept = len(sample.ids) - sample.aside
+    return [
+        f"val_out was made from the pool, as none was given: a random sample of {len(sample.ids):,}, without the "
+        f"{sample.aside:,} that a quickly trained network finds most like a class. Kept: {kept:,}, which leave the pool.",
+        f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and {out / 'val_out_aside.png'}; "
+        f"move lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
+    ]
+
+
+def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...], made: bool) -> str:
+    steps = max(300, min(3000, 15 * n // BATCH))
+    augment = 'augment = ["crop:4", "flip"] ' if len(shape) == 3 else ""
+    return TEMPLATE.format(
+        labelled=_value(project.sets["labelled"], out),
+        pool=_value(project.sets["pool"], out),
+        val_in=_value(project.sets["val_in"], out) if "val_in" in project.sets else "0.2",
+        val_in_note="" if "val_in" in project.sets else "  # a fifth of each class is taken from labelled",
+        val_out_note=MADE if made else "",
+        val_out=_value(project.sets["val_out"], out),
+        excluded='["val_out.csv"]' if made else "[]",
+        test=f"test = {_value(project.sets['test'], out)}" if "test" in project.sets else '# test = "test"',
+        size=project.size,
+        fit=project.fit,
+        n_in=n_in,
+        out_test="".join(
+            f"{json.dumps(k, ensure_ascii=False)} = {_value(v, out)}\n" for k, v in project.out_tests.items()
+        ),
+        model=val_out.quick_network(shape),
+        batch=BATCH,
+        steps=steps,
+        augment=augment,
+    )
+
+
+def _value(specs: list[str], out: Path) -> str:
+    """As TOML, relative to the config where it lies below it."""
+
+    def short(spec: str) -> str:
+        base, spec = f"{out.absolute()}{os.sep}", _absolute(spec)
+        return Path(spec.removeprefix(base)).as_posix() if spec.startswith(base) else spec
+
+    texts = [json.dumps(short(spec), ensure_ascii=False) for spec in specs]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+MADE = """\
+# Made by `odst init`, as there was none: a random sample of the pool without the images that a quickly trained network
+# found most like a class. Look at val_out.png; move lines between val_out.csv and val_out_aside.csv to correct it.
+"""
+
+TEMPLATE = """\
+# Written by `odst init`. Paths are relative to this file. Any of them may be a folder, a .csv/.tsv/.parquet list of paths,
+# .tar shards, Hugging Face .parquet (file.parquet?split=train), .npy/.npz, or a packed pool; or a list of these.
+
+[data]
+labelled = {labelled}
+pool = {pool}
+val_in = {val_in}{val_in_note}
+{val_out_note}val_out = {val_out}
+excluded = {excluded}  # lists of pool ids that leave the pool, beside what `odst dedup` finds
+{test}  # for scoring only: nothing is ever tuned on it
+size = {size}  # images are brought to this height and width
+fit = "{fit}"  # "crop", "pad" or "stretch": how a picture that is not square becomes so
+
+[data.out_test]  # named sets of other things, for scoring how well they are told apart
+{out_test}
+[method]
+name = "odst"  # `odst methods` lists the others; st and st-ot are the controls
+alpha = 0.98  # precision per class and share of val_out below the threshold; 0.998 needs thousands of val_in images ({n_in} here)
+ratio = [5, 10, 15]  # selected images per labelled one, by round
+max_copies = 3  # of one image, where a class has fewer above its threshold than it may take
+
+[model]
+name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function
+
+[training]
+batch = {batch}
+phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", {augment}}}]  # no "flip" for digits and text
+
+[run]
+seed = 0
+device = "auto"
+"""

@@ -1,0 +1,110 @@
+"""A val_out from one's own pool: a random sample, with the images that look most like a class set aside.
+
+val_out must hold images of none of the classes, but a pool holds some of each. A small network is trained for a minute on
+the labelled images against the rest of the pool. Half of val_in is more confident than its median, so about twice the share
+of the sample above that confidence are taken for images of the classes: that many of the most confident are set aside.
+They stay in the pool; those that are kept leave it. It is a guess, and a person should look at its pages.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from odst.data.images import Data, is_image
+from odst.errors import UserError
+from odst.files import whole
+from odst.method.calibration import fit_temperature, top_log_odds
+from odst.method.labelling import infer
+from odst.method.targets import Examples
+from odst.run.execution import statistics
+from odst.seeds import key, stream
+from odst.self_training import seeded
+from odst.training.schedule import Phase, Schedule
+from odst.training.steps import train
+from odst.vision.networks import make_network
+from odst.vision.sheets import contact_sheet
+
+MOST, LEAST = 2500, 100  # images in the sample: a tenth of the pool between these bounds, half of a small pool
+STEPS = 300
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Pool ids, the most class-like first; the first `aside` of them are set aside, the others are val_out."""
+
+    ids: np.ndarray
+    looks_like: np.ndarray  # class numbers
+    log_odds: np.ndarray
+    aside: int
+
+
+def draw(data: Data, *, seed: int, device: str) -> Sample:
+    """`data` has labelled, val_in and pool."""
+    assert data.pool is not None
+    inside = np.setdiff1d(np.arange(len(data.pool)), data.pool.excluded)
+    n = min(max(LEAST, min(MOST, len(inside) // 10)), len(inside) // 2)
+    if n == 0:
+        raise UserError("pool: too few images to take a val_out from. Give a val_out of your own with --val-out.")
+    ids = np.sort(stream(seed, "val_out").choice(inside, n, replace=False))
+    rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
+    shape, (mean, std) = data.labelled.x.shape[1:], statistics(data)
+    name = quick_network(shape)
+    model = seeded(lambda: make_network(name, data.K, shape, mean, std), key(seed, "val_out", "init"))
+    augment = ("crop:4",) if is_image(data.labelled.x) else ()
+    schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=0.1, shape="cosine", augment=augment),))
+    examples = Examples(data.labelled, rest, p=None, I=None, damping=1.0, K=data.K)
+    model = train(model, examples, schedule, data.val_in, rest_weight=1.0, seed=seed, t=0, device=device)
+    logits_in, logits = infer(model, data.val_in.x, device=device), infer(model, data.pool.x[ids], device=device)
+    temperature = fit_temperature(logits_in, data.val_in.y)
+    median = np.median(top_log_odds(logits_in, temperature)[1])
+    c, odds = top_log_odds(logits, temperature)
+    order = np.argsort(-odds, kind="stable")
+    aside = int(np.ceil(n * np.clip(2 * (odds > median).mean(), 0.01, 0.5)))
+    return Sample(ids[order], c[order], odds[order], aside)
+
+
+def quick_network(shape: tuple[int, ...]) -> str:
+    """The smallest network that takes such rows and is worth training."""
+    if len(shape) == 1:
+        return "mlp"
+    return "tiny" if shape[0] < 16 else "small" if shape[0] <= 96 else "resnet18"
+
+
+def write(sample: Sample, data: Data, folder: Path) -> None:
+    """val_out.csv and val_out_aside.csv, and a page of each where they meet; move a line to change your mind."""
+    halves = {
+        "val_out": slice(sample.aside, None),
+        "val_out_aside": slice(0, sample.aside),
+    }
+    for name, half in halves.items():
+        _write_list(folder / f"{name}.csv", sample, data, half)
+    if is_image(data.labelled.x):
+        edge, n = sample.aside, len(sample.ids)
+        kept, aside = slice(edge, edge + 60), slice(max(0, edge - 60), edge)
+        _write_page(
+            folder / "val_out.png", sample, data, kept, f"val_out: the most class-like of {n - edge} images kept"
+        )
+        _write_page(
+            folder / "val_out_aside.png", sample, data, aside, f"set aside: the least class-like of {edge} images"
+        )
+
+
+def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
+    assert data.pool is not None
+    with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(["pool_id", "looks_like", "log_odds", "source"])
+        sources: Sequence[str] = data.pool.source(sample.ids[part])
+        names = [data.classes[c] for c in sample.looks_like[part]]
+        odds = [f"{x:.3f}" for x in sample.log_odds[part]]
+        rows.writerows(zip(sample.ids[part].tolist(), names, odds, sources, strict=True))
+
+
+def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str) -> None:
+    assert data.pool is not None
+    captions = [f"{data.classes[c]}\nid {j}" for c, j in zip(sample.looks_like[part], sample.ids[part], strict=True)]
+    with whole(file) as temporary:
+        contact_sheet(data.pool.x[sample.ids[part]], captions, title=title).save(temporary, "PNG")

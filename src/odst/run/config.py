@@ -1,0 +1,233 @@
+"""A config: TOML with the sections data, method, model, training and run, checked key by key."""
+
+import difflib
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from odst.data.sets import DataSection
+from odst.errors import UserError
+from odst.recipe import METHODS, Recipe
+from odst.training.schedule import Phase, Precision, Schedule
+
+PRESETS = Path(__file__).parent.parent / "presets"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MethodSection(Section):
+    """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
+    supervised and oe none."""
+
+    name: str = "odst"
+    alpha: float | None = None
+    alpha_in: float | None = None
+    alpha_out: float | None = None
+    in_threshold: bool | None = None
+    out_threshold: bool | None = None
+    rest_weight: float | None = None
+    damping: float | None = None
+    ratio: tuple[float, ...] | None = None
+    k: tuple[int, ...] | None = None
+    max_copies: int | None = None
+    calibrate: Literal["ece", "nll", "none"] | None = None
+    warm_start: bool | None = None
+
+
+class ModelSection(Section):
+    name: str = "small"
+
+
+class PhaseSection(Section):
+    lr: float
+    epochs: float | None = None
+    steps: int | None = None
+    shape: Literal["constant", "cosine", "linear"] = "constant"
+    end: float = 0.0
+    augment: tuple[str, ...] = ()
+
+
+class StudentSection(Section):
+    """What differs for one student; the first entry is round 1, the last one serves all later rounds."""
+
+    batch: int | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    phases: tuple[PhaseSection, ...] | None = None
+
+
+class TrainingSection(Section):
+    batch: int = 128
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    accumulate: int = 1
+    ema: float | None = None
+    precision: Precision = "auto"
+    compile: bool = False
+    phases: tuple[PhaseSection, ...]
+    students: tuple[StudentSection, ...] = ()
+
+
+class RunSection(Section):
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    stop_on_harm: bool = False
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30
+
+
+class Config(Section):
+    data: DataSection
+    method: MethodSection = MethodSection()
+    model: ModelSection = ModelSection()
+    training: TrainingSection
+    run: RunSection = RunSection()
+
+    def recipe(self) -> Recipe:
+        name = self.method.name
+        if name not in METHODS:
+            raise UserError(f"method: {name!r} is not one of {', '.join(METHODS)}.{_nearest(name, METHODS)}")
+        named = METHODS[name][0]
+        changes = {key: value for key, value in self.method.model_dump(exclude={"name"}).items() if value is not None}
+        for key in ("ratio", "k"):
+            if key in changes and len(named.ratio) < 3:
+                changes[key] = changes[key][-1:] if named.ratio else ()
+        if "k" in changes and not changes["k"]:
+            del changes["k"]
+        return replace(named, **changes)
+
+    def schedules(self) -> list[Schedule]:
+        base = self.training.model_dump(exclude={"students"})
+        changes = [student.model_dump(exclude_none=True) for student in self.training.students]
+        return [_schedule(base | change) for change in [{}, *changes]]
+
+
+def _schedule(values: dict[str, Any]) -> Schedule:
+    return Schedule(**{**values, "phases": tuple(Phase(**phase) for phase in values["phases"])})
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def read_config(name: str, changes: dict[str, Any]) -> Config:
+    """A config file, a preset's name, or a run directory, with `section.key` changes applied."""
+    path = Path(name)
+    if name in presets() and not (path / "config.toml").exists():  # a folder may have the name of a preset
+        path = PRESETS / f"{name}.toml"
+    elif path.is_dir():
+        path = path / "config.toml"
+        if not path.exists():
+            raise UserError(
+                f"{name}: this folder is no run directory: there is no config.toml in it. Give a config, a preset or a run."
+            )
+    elif not path.suffix and not path.exists():
+        raise UserError(
+            f"{name}: neither a file nor a preset. Presets: {', '.join(presets())}.{_nearest(name, presets())}"
+        )
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{name}: there is no such config. Give a TOML file, a preset ({', '.join(presets())}) or a run."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{name}: not valid TOML: {error}") from None
+    for key, value in changes.items():
+        _put(values, key, value)
+    config = parse_config(values, str(name))
+    return config.model_copy(update={"data": config.data.located(path.resolve().parent)})
+
+
+def parse_config(values: dict[str, Any], name: str) -> Config:
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{name}: {_explain(error)}") from None
+    config.recipe()
+    config.schedules()
+    return config
+
+
+def parse_change(text: str) -> tuple[str, Any]:
+    """`section.key=value` of --set; the value is TOML, or plain text."""
+    key, sign, value = text.partition("=")
+    if not sign or "." not in key:
+        raise UserError(f"--set takes section.key=value, got {text!r}. For example: --set method.alpha=0.98")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def dump_config(config: Config) -> str:
+    """The resolved config as TOML: every key that has a value."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def differing_keys(a: Config, b: Config) -> list[str]:
+    """`section.key` of what two configs do not share; how often a run saves its state is nobody's business but its own."""
+    one, other = _flat(a.model_dump(mode="json")), _flat(b.model_dump(mode="json"))
+    ignored = {"run.checkpoint_seconds"}
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key) and key not in ignored)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise UserError(f"--set {key}: {section} is a value, not a section.")
+    values[last] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first fault of a config in one line, an unknown key with its nearest valid name."""
+    fault = error.errors()[0]
+    place = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        valid = _keys_beside(fault["loc"])
+        return f"unknown key {place}.{_nearest(str(fault['loc'][-1]), valid)} Valid here: {', '.join(valid)}."
+    if fault["type"] == "missing":
+        return f"the key {place} is missing. Add it; `odst init` writes a complete config."
+    message = fault["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(fault["input"], dict) else f", got {fault['input']!r}"
+    return f"{place}: {message[0].lower()}{message[1:]}{given}."
+
+
+def _keys_beside(place: tuple[int | str, ...]) -> list[str]:
+    model: Any = Config
+    for part in place[:-1]:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation if hasattr(model, "model_fields") else None
+        while annotation is not None and not hasattr(annotation, "model_fields"):
+            inner = [a for a in getattr(annotation, "__args__", ()) if a is not Ellipsis and a is not type(None)]
+            annotation = inner[0] if inner else None
+        model = annotation
+    return list(getattr(model, "model_fields", {}))
+
+
+def _nearest(name: str, valid: Any) -> str:
+    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def recipe_changes(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe changes against ODST."""
+    default = Recipe()
+    return {
+        f.name: getattr(recipe, f.name) for f in fields(Recipe) if getattr(recipe, f.name) != getattr(default, f.name)
+    }

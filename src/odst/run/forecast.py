@@ -1,0 +1,117 @@
+"""What a run would do, before it does it: sizes, k per round, disk, and an estimate of time."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from odst.data.images import Counted, is_image
+from odst.method.labelling import as_input, batch_for, weights
+from odst.progress import stage
+from odst.run.config import Config
+from odst.run.execution import Prepared, prepare
+from odst.training.batches import Joint, mean_level
+from odst.training.precision import autocast, resolve
+from odst.training.schedule import Schedule
+from odst.training.steps import eq3, explained
+from odst.vision.augmentation import augmenter
+
+TRIAL = 2.0  # seconds of measuring for each of training and labelling
+
+
+def forecast(config: Config, out: Path) -> str:
+    """A page of text; nothing is written. Times come from a few real steps on this machine."""
+    prepared = prepare(config, None)
+    data, recipe, schedules = prepared.data, config.recipe(), config.schedules()
+    n, K, m = len(data.labelled), data.K, 0 if data.pool is None else len(data.pool)
+    train_rate, label_rate = rates(prepared, schedules[0])
+    lines = [
+        f"method      {config.method.name}, seed {config.run.seed}, {recipe.rounds} rounds after the base, on {prepared.device}",
+        f"labelled    {n:,} images, {K} classes: {', '.join(data.classes[:12])}{', …' if K > 12 else ''}",
+        f"pool        {m:,} images" + (f", {len(data.pool.excluded):,} excluded" if data.pool is not None else ""),
+        f"val_in      {len(data.val_in):,} images, val_out {0 if data.val_out is None else len(data.val_out):,}",
+        f"test        {0 if data.test is None else len(data.test):,} images, out-distribution: {', '.join(data.out_tests) or 'none'}",
+        f"speed       {train_rate:,.0f} images/s in training, {label_rate:,.0f} in labelling, by trial",
+    ]
+    seconds = 0.0
+    for t in range(recipe.rounds + 1):
+        schedule = schedules[min(t, len(schedules) - 1)]
+        k = recipe.per_class(t - 1, n, K) if t else 0
+        steps = schedule.plan(n + k * K).steps
+        images = steps * schedule.batch * (2 if recipe.rest_weight else 1)
+        spent = images / train_rate + (m / label_rate if t < recipe.rounds else 0)
+        seconds += spent
+        chosen = f"up to {k:,} images a class" if t else "the labelled images"
+        lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent)}")
+    model = len(weights(prepared.make_model()))
+    disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
+    if data.pool is not None and isinstance(data.pool.x, Counted):  # it will be packed into the run directory
+        disk += math.prod(data.pool.x.shape) * data.pool.x.dtype.itemsize
+    lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
+    lines.append(f"time        about {duration(seconds)}")
+    return "\n".join(lines)
+
+
+def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
+    """Images a second of training and of labelling, from real steps of the real network on labelled images: in the number
+    format and the parts of a batch that the run will take."""
+    T, device, K = prepared.data.labelled, prepared.device, prepared.data.K
+    model = prepared.make_model().to(device)
+    images = is_image(T.x)
+    if images:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    augment = augmenter(schedule.phases[0].augment, mean_level(T.x) if images else ())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    rows = np.arange(2 * schedule.batch) % len(T)
+    target = torch.full((schedule.batch, K), 1 / K, device=device)
+    dtype = resolve(schedule.precision, device)
+
+    def step() -> None:
+        x = torch.from_numpy(np.ascontiguousarray(T.x[rows])).to(device)
+        batch = augment(x.permute(0, 3, 1, 2), torch.Generator().manual_seed(0)).float() / 255 if images else x.float()
+        optimizer.zero_grad()
+        for i in range(schedule.accumulate):
+            part = Joint(batch, target, target).part(i, schedule.accumulate)
+            with autocast(dtype, device):
+                loss = eq3(model(part.x).float(), part.q, part.v, 1.0)
+            loss.backward()
+        optimizer.step()
+
+    at_once = batch_for(T.x)
+
+    def label() -> None:
+        with torch.inference_mode():
+            model(as_input(T.x[np.arange(at_once) % len(T)], device)).cpu()
+
+    model.train()
+    with explained(schedule, device):
+        training = _rate("try training", step, len(rows), device)
+    model.eval()
+    return training, _rate("try labelling", label, at_once, device)
+
+
+def _rate(name: str, work: Callable[[], None], images: int, device: str) -> float:
+    with stage(name, unit="images") as advance:
+
+        def timed() -> float:
+            begin = time.perf_counter()
+            work()
+            advance(images)
+            return time.perf_counter() - begin
+
+        first = timed()
+        if device == "cpu" and first > 5 * TRIAL:  # so slow that the warming up does not show in it
+            return images / first
+        spent = [timed(), timed()]
+        while sum(spent) < TRIAL:
+            spent.append(timed())
+    return images * len(spent) / sum(spent)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

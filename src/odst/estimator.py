@@ -22,11 +22,11 @@ from odst.evaluation.scoring import best_round, score
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.recipe import METHODS, Recipe
-from odst.run.execution import pick_device, statistics
 from odst.seeds import stream
 from odst.self_training import Round, self_train
+from odst.training.precision import pick_device
 from odst.training.schedule import Phase, Schedule
-from odst.vision.networks import make_network
+from odst.vision.networks import make_network, statistics
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes
 STEPS, PASSES = 300, 20  # a training is at least so many steps, and at least so many passes over the labelled rows
@@ -243,7 +243,7 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
         return Schedule(phases=(phase,), batch=self.batch)
 
     def _network(self, data: Data) -> Any:
-        mean, std = statistics(data)
+        mean, std = statistics(data.labelled.x)
         name = ("mlp" if len(self._shape) == 1 else "small") if self.model == "auto" else self.model
 
         def make_model() -> nn.Module:

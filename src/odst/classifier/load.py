@@ -23,7 +23,8 @@ from odst.method.selection import thresholds
 from odst.progress import stage
 from odst.recipe import Recipe
 from odst.run.directory import RunDir, thresholds_from_json
-from odst.run.execution import pick_device, sets_of
+from odst.run.execution import sets_of
+from odst.training.precision import pick_device
 from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")

@@ -21,7 +21,7 @@ from odst.errors import UserError
 from odst.files import write_text
 from odst.project import val_out
 from odst.recipe import METHODS
-from odst.run.execution import pick_device
+from odst.training.precision import pick_device
 
 ROLES = {
     "labelled": ("labelled", "labeled", "train", "training"),

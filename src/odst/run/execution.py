@@ -28,9 +28,9 @@ from odst.run.directory import RunDir
 from odst.run.journal import Timings, logging_to
 from odst.run.selection_file import read_selection
 from odst.self_training import Round, calibrated, self_train
-from odst.training.precision import resolve
+from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
-from odst.vision.networks import make_network
+from odst.vision.networks import make_network, statistics
 
 log = logging.getLogger("odst")
 
@@ -55,7 +55,7 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         given = read_selection(Path(config.data.selection), data)
     check_data(recipe, data, given)
     _check_corruptions(config, data)
-    mean, std = statistics(data)
+    mean, std = statistics(data.labelled.x)
     device = pick_device(config.run.device)
 
     def make_model() -> nn.Module:
@@ -294,22 +294,3 @@ def closed_world(data: Data) -> Data:
         )
     unrelated = np.flatnonzero(data.pool.truth < 0)
     return replace(data, pool=replace(data.pool, excluded=np.union1d(data.pool.excluded, unrelated)))
-
-
-def statistics(data: Data) -> tuple[list[float], list[float]]:
-    """Mean and spread of the labelled images' channels in [0, 1], or of each feature: what the network normalises with."""
-    x = data.labelled.x[np.linspace(0, len(data.labelled) - 1, min(len(data.labelled), 10_000)).astype(np.int64)]
-    x = x.reshape(-1, x.shape[-1]).astype(np.float64) / (255 if is_image(data.labelled.x) else 1)
-    std = x.std(axis=0)
-    return x.mean(axis=0).tolist(), np.where(std > 0, std, 1.0).tolist()
-
-
-def pick_device(name: str) -> str:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
-    if not available.get(name):
-        raise UserError(
-            f"device: {name} is not available on this machine. Use --device auto or cpu; the README says how to install for a GPU."
-        )
-    return name

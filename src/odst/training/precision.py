@@ -1,4 +1,4 @@
-"""Which number format the forward and backward pass take, where the device truly has it.
+"""Which device a run takes, and which number format its forward and backward passes, where the device truly has it.
 
 Some virtual machines announce instructions that they do not pass on (AMX), and kill the process that uses them. So a
 format that is asked for by name is tried in a child process first.
@@ -50,3 +50,14 @@ def try_out(device: str, precision: str, trial: str = TRIAL) -> str | None:
 
 def autocast(dtype: torch.dtype, device: str) -> AbstractContextManager:
     return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype)
+
+
+def pick_device(name: str) -> str:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
+    if not available.get(name):
+        raise UserError(
+            f"device: {name} is not available on this machine. Use --device auto or cpu; the README says how to install for a GPU."
+        )
+    return name

@@ -7,7 +7,9 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -133,6 +135,14 @@ def make_network(name: str, K: int, shape: tuple[int, ...], mean: Sequence[float
     body = _build(name, K, shape)
     dims = (1, -1, 1, 1) if len(shape) == 3 else (1, -1)
     return Normalised(body, torch.tensor(mean).float().view(dims), torch.tensor(std).float().view(dims))
+
+
+def statistics(x: Any) -> tuple[list[float], list[float]]:
+    """Mean and spread of the channels of labelled images in [0, 1], or of each feature: what a network normalises with."""
+    rows = x[np.linspace(0, len(x) - 1, min(len(x), 10_000)).astype(np.int64)]
+    rows = rows.reshape(-1, rows.shape[-1]).astype(np.float64) / (255 if len(x.shape) == 4 else 1)
+    std = rows.std(axis=0)
+    return rows.mean(axis=0).tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:

@@ -19,8 +19,10 @@ from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions
 from odst.method.selection import select
 from odst.run.config import read_config
-from odst.run.directory import RunDir, selection_summary, thresholds_from_json, write_selection
+from odst.run.directory import RunDir
 from odst.run.execution import execute
+from odst.run.round_note import selection_summary, thresholds_from_json
+from odst.run.selection_file import Teacher, write_selection
 from odst.seeds import stream
 
 PER_CLASS = (5_000, 10_000, 15_000)
@@ -41,9 +43,9 @@ def grow(run: RunDir, m: int) -> None:
         logits = (old[rng.integers(len(old), size=m)] + rng.normal(0, 0.2, size=(m, old.shape[1]))).astype(np.float32)
         np.save(file, logits)
         write_json(file.with_suffix(".json"), {"rows": m, "done": m})
-        teacher = run.note(t)
-        tau = thresholds_from_json(teacher["thresholds"]).tau
-        p = Predictions(logits, teacher["temperature"])
+        note = run.note(t)
+        tau = thresholds_from_json(note["thresholds"]).tau
+        teacher, p = Teacher(t, note["model_hash"], tau), Predictions(logits, note["temperature"])
         I = select(p, tau, PER_CLASS[t], excluded=np.empty(0, np.int64), max_copies=3, seed=0, t=t)
         folder = run.round(t + 1)
         write_selection(folder / "selection.parquet", I, data, teacher)

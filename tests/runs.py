@@ -7,10 +7,9 @@ import numpy as np
 
 from odst.data.images import Data, Labelled, Pool
 from odst.evaluation.scoring import best_round, harm, score
-from odst.files import write_json
 from odst.run.config import Config, parse_config
 from odst.run.directory import RunDir
-from odst.run.execution import Prepared, describe
+from odst.run.preparation import Prepared, describe
 from odst.seeds import stream
 from odst.self_training import self_train
 from odst.vision.networks import make_network
@@ -86,11 +85,10 @@ def make_run(path: Path, data: Data, settings: Config, *, rounds: int | None = N
         scored = score(round_, data)
         if before is not None:
             scored.metrics["harm"] = harm(before, scored, data.val_in.y)
-        run.save_round(round_, scored, data, None if round_.t == 0 else run.note(round_.t - 1))
+        run.save_round(round_, scored, data)
         before = scored
         if rounds is not None and round_.t + 1 == rounds:
             return run
     if finish:
-        best = best_round(run.metrics())
-        write_json(path / "final.json", {"round": best, "stopped": None})
+        run.finish(best_round(run.metrics()), recipe.rounds, None)
     return run

@@ -8,8 +8,8 @@ import pytest
 from commands import fails
 from odst.errors import UserError
 from odst.run.config import read_config
-from odst.run.execution import prepare
 from odst.run.forecast import rates
+from odst.run.preparation import prepare
 
 FRUGAL = """
 from torch import nn

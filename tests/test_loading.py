@@ -29,7 +29,7 @@ def section(tmp: Path, **changes: object) -> DataSection:
 def test_own_folders_become_the_sets_of_a_run(tmp_path: Path) -> None:
     project(tmp_path)
     own = section(tmp_path, val_in="val_in", val_out="val_out", test="test", out_test={"noise": "out/noise"})
-    data = load_data(own, seed=0, workspace=tmp_path / "run")
+    data = load_data(own, seed=0, workspace=tmp_path / "run" / "pool")
     assert data.classes == ("cat", "dog")
     assert data.test is not None
     assert data.val_out is not None

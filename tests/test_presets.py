@@ -14,7 +14,8 @@ from odst.data.formats.originals import CIFAR10
 from odst.errors import UserError
 from odst.run.config import PRESETS, Config, presets, read_config
 from odst.run.directory import RunDir
-from odst.run.execution import execute, prepare
+from odst.run.execution import execute
+from odst.run.preparation import prepare
 from odst.seeds import stream
 from odst.training.schedule import Plan
 from test_formats import cifar10_python, dump, planes

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from blobs import blob_world
 from commands import fails, odst
 from odst.data.images import Data, Labelled, Pool
 from odst.data.packing import build_pool
 from odst.data.sets import load_data
-from odst.project.init import val_out
+from odst.project import val_out
 from odst.run.config import read_config
 from odst.seeds import stream
 
@@ -65,6 +66,19 @@ def test_two_folders_become_a_project_that_runs(tmp_path: Path, monkeypatch: pyt
     ran = odst("run", tmp_path / "odst.toml", "--out", tmp_path / "run", "--set", faster, "--set", "method.ratio=[2]")
     assert ran.code == 0, ran.err
     assert (tmp_path / "run" / "final.json").exists()
+
+
+def test_features_become_a_project_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    world = blob_world(pool=300)
+    np.savez(tmp_path / "labelled.npz", x=world.labelled.x, y=world.labelled.y)
+    np.save(tmp_path / "pool.npy", world.pool.x)
+    begun = odst("init", tmp_path)
+    assert begun.code == 0, begun.err
+    assert tomllib.loads((tmp_path / "odst.toml").read_text())["model"]["name"] == "mlp"
+    faster = ("--set", "training.phases=[{steps=20, lr=0.03}]", "--set", "method.ratio=[1]")
+    ran = odst("run", tmp_path / "odst.toml", "--out", tmp_path / "run", *faster)
+    assert ran.code == 0, ran.err
 
 
 def test_a_config_of_init_says_in_comments_what_everything_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def run(world: Data, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 @pytest.fixture(scope="module")
 def page(run: RunDir, world: Data) -> str:
-    return render_report(run, world, config().recipe(), images=True, relative_paths=False)
+    return render_report(run, world.pool, images=True, relative_paths=False)
 
 
 def story(page: str) -> dict:
@@ -95,7 +95,7 @@ def test_every_number_of_the_table_is_the_one_in_metrics_jsonl(page: str, run: R
 
 def test_the_slider_counts_what_selecting_at_that_alpha_would_take(page: str, run: RunDir, world: Data) -> None:
     told = story(page)["rounds"]["1"]
-    found = gather(run, world, config().recipe())
+    found = gather(run, world.pool)
     teacher = found.rounds[0]
     logits = np.load(run.scratch / "pool-logits-0.npy")
     assert len(told["stops"]["alphas"]) >= 40
@@ -120,7 +120,7 @@ def test_at_the_runs_own_alpha_the_slider_shows_the_runs_selection(page: str, ru
 
 
 def test_galleries_lie_on_their_side_of_the_threshold(run: RunDir, world: Data) -> None:
-    found = gather(run, world, config().recipe())
+    found = gather(run, world.pool)
     stops, scan = scan_round(found, found.rounds[1], nearest=24)
     tau = stops.tau[stops.own]
     c_all, odds_all = [], []
@@ -143,7 +143,7 @@ def test_a_scan_in_small_blocks_finds_the_same(run: RunDir, world: Data) -> None
         def top(self, tau=None, block=None):  # type: ignore[no-untyped-def]
             return super().top(tau, 37)
 
-    found = gather(run, world, config().recipe())
+    found = gather(run, world.pool)
     stops, scan = scan_round(found, found.rounds[1], nearest=5)
     logits = np.load(run.scratch / "pool-logits-0.npy")
     again = scan_pool(
@@ -191,13 +191,13 @@ def test_excluded_images_are_nowhere_on_the_page(page: str, world: Data) -> None
 
 
 def test_without_images_there_is_no_picture_but_the_slider_still_counts(run: RunDir, world: Data) -> None:
-    page = render_report(run, world, config().recipe(), images=False, relative_paths=False)
+    page = render_report(run, world.pool, images=False, relative_paths=False)
     assert "data:image" not in page and "embeds" not in page
     assert story(page)["rounds"]["1"]["classes"][0]["at"]
 
 
 def test_relative_paths_name_no_place_of_the_machine(run: RunDir, world: Data) -> None:
-    page = render_report(run, world, config().recipe(), images=True, relative_paths=True)
+    page = render_report(run, world.pool, images=True, relative_paths=True)
     assert str(run.path.parent) not in page
     assert "/home/anna" not in page
     tiles = [tile for row in story(page)["rounds"]["1"]["classes"] for tile in row["tiles"]]
@@ -217,7 +217,7 @@ def test_hidden_paths_keep_what_lies_below_the_runs_folder(tmp_path: Path) -> No
 
 def test_an_unfinished_run_is_reported_as_such(world: Data, tmp_path: Path) -> None:
     run = make_run(tmp_path / "half", world, config(), rounds=1)
-    page = render_report(run, world, config().recipe(), images=True, relative_paths=False)
+    page = render_report(run, world.pool, images=True, relative_paths=False)
     assert "This run is not finished." in page and "the base of 2 planned rounds" in page
 
 
@@ -226,13 +226,13 @@ def test_a_run_of_features_has_a_page_without_pictures(tmp_path: Path) -> None:
 
     settings = config(model={"name": "mlp"})
     run = make_run(tmp_path / "features", blob_world(pool=200), settings)
-    page = render_report(run, blob_world(pool=200), settings.recipe(), images=True, relative_paths=False)
+    page = render_report(run, blob_world(pool=200).pool, images=True, relative_paths=False)
     assert "data:image" not in page
     assert "Better than the base" in page or "No clear difference" in page or "Use the base" in page or "Worse" in page
 
 
 def test_the_summary_names_the_round_and_the_interval(run: RunDir, world: Data) -> None:
-    found = gather(run, world, config().recipe())
+    found = gather(run, world.pool)
     text = " ".join([headline(found), *summary(found)])
     assert f"round {found.best.t}" in text or found.best.t == 0
     assert "95 % interval" in text
@@ -355,8 +355,8 @@ def test_the_pages_of_the_demo_work_in_a_browser(tmp_path: Path) -> None:
 def check_use(run: RunDir) -> None:
     """A run with sets of its own: its test error, and its thresholds at its own alpha, come out again."""
     classifier = load(run.path, device="cpu")
-    _, test, outs = own_sets(classifier)
-    found = assess(classifier, test, outs, seed=0)
+    _, logits, y, outs = own_sets(classifier)
+    found = assess(classifier, logits, y, outs)
     metrics = run.metrics()[classifier.round]
     assert found["error"] == metrics["error"] and found["od_auroc"] == pytest.approx(metrics["od_auroc"])
     alpha = run.config().recipe().alpha

@@ -99,7 +99,7 @@ def test_supervised_needs_no_pool():
 
 
 def test_a_given_selection_is_found_again_in_another_copy_of_the_pool(tmp_path):
-    from odst.run.directory import write_selection
+    from odst.run.selection_file import write_selection
 
     data = blob_world()
     I = run(RECIPE, data)[1].selection

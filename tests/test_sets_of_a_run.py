@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
 from commands import fails, odst
-from odst.files import sha256, write_json
+from odst.files import digest, sha256, write_json
 from odst.run.config import parse_config
 from odst.run.execution import execute
 from runs import bar_world
@@ -68,13 +69,57 @@ def test_a_run_made_on_a_gpu_is_reported_where_there_is_none(run: Path, tmp_path
     assert odst("predict", copy, run.parent / "val_out.npy", "--alpha", "0.9").code == 0
 
 
-def test_numbers_of_other_images_than_the_runs_are_refused(run: Path, tmp_path: Path) -> None:
-    labels = run.parent / "val_in-y.npy"
-    before = labels.read_bytes()
+def without_labels(run: Path) -> None:
+    """As an older odst wrote it: the labels are not beside the logits."""
+    for note in run.glob("round-*/round.json"):
+        file = note.with_name("logits.safetensors")
+        arrays = {name: array for name, array in load_file(file).items() if not name.startswith("labels/")}
+        file.write_bytes(save(arrays))
+        told = json.loads(note.read_text())
+        told.pop("digest")
+        told["files"][file.name] = sha256(file)
+        write_json(note, told | {"digest": digest(told)})
+
+
+@pytest.fixture
+def alone(run: Path, tmp_path: Path) -> Path:
+    """A copy of the run whose labelled, validation and test images are gone; its packed pool goes with it."""
+    copy = tmp_path / "alone"
+    shutil.copytree(run.parent, copy)
+    config = copy / "run" / "config.toml"
+    config.write_text(config.read_text().replace(str(run.parent), str(copy)))
+    info = json.loads((copy / "run" / "run.json").read_text())
+    write_json(copy / "run" / "run.json", info | {"config_hash": sha256(config)})
+    return copy
+
+
+def test_what_comes_after_a_run_reads_none_of_its_images_again(run: Path, alone: Path, tmp_path: Path) -> None:
+    before = odst("evaluate", alone / "run", "--json", tmp_path / "before.json")
+    for file in alone.glob("*.npy"):
+        file.unlink()
+    after = odst("evaluate", alone / "run", "--json", tmp_path / "after.json")
+    assert (before.code, after.code) == (0, 0), before.err + after.err
+    assert (tmp_path / "before.json").read_text() == (tmp_path / "after.json").read_text()
+    for command in (("report",), ("compare", alone / "run", "--out", tmp_path / "c.html")):
+        result = odst(*command, *([alone / "run"] if len(command) == 1 else []))
+        assert result.code == 0, result.err
+    assert odst("predict", alone / "run", run.parent / "val_out.npy", "--alpha", "0.9").code == 0
+
+
+def test_a_run_without_labels_beside_its_logits_has_them_decoded_again(alone: Path, tmp_path: Path) -> None:
+    assert odst("evaluate", alone / "run", "--json", tmp_path / "kept.json").code == 0
+    without_labels(alone / "run")
+    assert odst("evaluate", alone / "run", "--json", tmp_path / "decoded.json").code == 0
+    assert (tmp_path / "kept.json").read_text() == (tmp_path / "decoded.json").read_text()
+    labels = alone / "val_in-y.npy"
     np.save(labels, np.load(labels)[::-1])  # as many as before: only their hash tells
-    try:
-        for command in (("report", run), ("compare", run, "--out", tmp_path / "c.html"), ("evaluate", run)):
-            assert "the images of val_in have changed" in fails(*command)
-    finally:
-        labels.write_bytes(before)
-    assert odst("report", run).code == 0
+    for command in ("report", "evaluate"):
+        assert "the images of val_in have changed" in fails(command, alone / "run")
+
+
+def test_an_image_more_in_the_folder_of_the_pool_does_not_touch_a_run_that_has_packed_it(alone: Path) -> None:
+    more = np.load(alone / "pool.npy")
+    np.save(alone / "pool.npy", np.concatenate([more, more[:1] // 2]))
+    for command in (("report",), ("evaluate",), ("predict", alone / "val_out.npy", "--alpha", "0.9")):
+        result = odst(command[0], alone / "run", *command[1:])
+        assert result.code == 0, result.err

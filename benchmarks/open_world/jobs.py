@@ -12,7 +12,8 @@ from odst.files import write_json
 from odst.method.labelling import infer
 from odst.run.config import PhaseSection, read_config
 from odst.run.directory import RunDir
-from odst.run.execution import execute, prepare
+from odst.run.execution import execute
+from odst.run.preparation import prepare
 
 SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],

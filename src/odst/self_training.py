@@ -13,7 +13,7 @@ from torch import nn
 from odst.data.checks import check_data
 from odst.data.images import Data
 from odst.method.calibration import fit_temperature
-from odst.method.labelling import Predictions, infer
+from odst.method.labelling import Predictions, infer, logits_file
 from odst.method.selection import CLOSED, Selection, Thresholds, select, thresholds
 from odst.method.targets import Examples
 from odst.recipe import Recipe
@@ -79,7 +79,7 @@ def self_train(
         assert U is not None  # check_data has seen to it
         if given is None:
             # B) pseudo-label all of U
-            file = scratch / f"pool-logits-{t}.npy" if scratch else None
+            file = logits_file(scratch, t) if scratch else None
             p = Predictions(
                 infer(teacher, U.x, out=file, device=device, name=f"label pool {t}", identity=U.id), temperature
             )

@@ -2,19 +2,19 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from odst.classifier.load import Classifier
 from odst.data.decoding import Fit
-from odst.data.images import Images, Labelled, is_image
+from odst.data.images import Images, Labelled
 from odst.data.items import label_text
 from odst.data.reading import ReadSet, read_set
 from odst.errors import UserError
 from odst.evaluation.corruptions import corruption_errors, published_corruption_errors, published_labels
 from odst.evaluation.metrics import classifier_measures, detector_measures
-from odst.run.execution import sets_of
+from odst.run.preparation import labels_of, sets_of
 from odst.vision.corruptions import CORRUPTIONS
 
 log = logging.getLogger("odst")
@@ -22,48 +22,42 @@ log = logging.getLogger("odst")
 
 def assess(
     classifier: Classifier,
-    on: Labelled,
-    outs: dict[str, Images],
+    logits: np.ndarray,
+    y: np.ndarray,
+    outs: dict[str, np.ndarray],
     *,
-    seed: int,
-    corruptions: bool = False,
-    published: Path | None = None,
+    corrupted: Images | Path | None = None,
 ) -> dict[str, Any]:
     """Error, calibration, detection and, where asked for, corruption error; ready for JSON.
 
-    `published` is a folder of CIFAR-10-C or CIFAR-100-C; `corruptions` makes the same 15 on the images of `on`.
+    `logits` and `outs` are the classifier's. `corrupted` is the images of y, for the 15 corruptions to be made on, or a
+    folder of CIFAR-10-C or CIFAR-100-C.
     """
-    logits = classifier.logits(on.x, "the labelled images")
-    temperature = classifier.temperature
+    temperature, seed = classifier.temperature, classifier.run.info()["seed"]
     found: dict[str, Any] = {
         "round": classifier.round,
         "temperature": temperature,
-        "images": len(on),
-        **classifier_measures(logits, on.y, temperature, seed=seed),
+        "images": len(y),
+        **classifier_measures(logits, y, temperature, seed=seed),
     }
     if outs:
         found["out"] = {
-            name: {
-                "images": len(x),
-                **detector_measures(logits, classifier.logits(x, f"--out {name}"), temperature, seed=seed),
-            }
-            for name, x in outs.items()
+            name: {"images": len(out), **detector_measures(logits, out, temperature, seed=seed)}
+            for name, out in outs.items()
         }
         found["od_auroc"] = float(np.mean([one["auroc"] for one in found["out"].values()]))
 
     def predict(x: np.ndarray) -> np.ndarray:
         return classifier.logits(x, "the corrupted images").argmax(axis=1)
 
-    if corruptions or published is not None:
-        if not is_image(on.x):
+    if corrupted is not None:
+        if len(classifier.shape) == 1:
             raise UserError("--corruptions: corruptions are made on images, and this run works on features.")
-        if published is not None:
-            published_labels(published, len(classifier.classes))
-        errors = (
-            corruption_errors(predict, on.x, on.y, seed=seed)
-            if published is None
-            else published_corruption_errors(predict, published)
-        )
+        if isinstance(corrupted, Path):
+            published_labels(corrupted, len(classifier.classes))
+            errors = published_corruption_errors(predict, corrupted)
+        else:
+            errors = corruption_errors(predict, corrupted, y, seed=seed)
         found["corruption_error"] = float(errors.mean())
         found["corruption_errors"] = dict(zip(CORRUPTIONS, errors.tolist(), strict=True))
     return found
@@ -84,16 +78,16 @@ def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
     return Labelled(read.x, np.array([number[name] for name in read.labels], np.int64))
 
 
-def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str, Images]:
-    """Each NAME=SOURCE of images of none of the classes, by name."""
-    outs: dict[str, Images] = {}
+def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str, np.ndarray]:
+    """Each NAME=SOURCE of images of none of the classes, by name: the classifier's logits of them."""
+    outs: dict[str, np.ndarray] = {}
     for text in texts:
         name, sign, spec = text.partition("=")
         if not (name and sign and spec):
             raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
         if name in outs:
             raise UserError(f"--out: the name {name!r} is given twice. Give each set a name of its own.")
-        outs[name] = _read(classifier, spec, fit).x
+        outs[name] = classifier.logits(_read(classifier, spec, fit).x, f"--out {name}")
     return outs
 
 
@@ -107,9 +101,26 @@ def _read(classifier: Classifier, spec: str, fit: Fit, *, labelled: bool = False
     return read
 
 
-def own_sets(classifier: Classifier) -> tuple[str, Labelled, dict[str, Images]]:
-    """The run's own test sets; its val_in and val_out where it has none."""
+class OwnSets(NamedTuple):
+    """The run's test sets, or its val_in and val_out where it has none: what it kept of them when it scored them."""
+
+    name: str
+    logits: np.ndarray
+    y: np.ndarray
+    outs: dict[str, np.ndarray]  # logits
+
+
+def own_sets(classifier: Classifier) -> OwnSets:
+    labels = labels_of(classifier.run, classifier.round)
+    logits = classifier.run.logits(classifier.round)
+    if "test" in labels:
+        outs = {name.removeprefix("out/"): z for name, z in logits.items() if name.startswith("out/")}
+        return OwnSets("test", logits["test"], labels["test"], outs)
+    outs = {"val_out": logits["val_out"]} if "val_out" in logits else {}
+    return OwnSets("val_in", logits["val_in"], labels["val_in"], outs)
+
+
+def own_images(classifier: Classifier) -> Images:
+    """The images of `own_sets`, read again."""
     data = sets_of(classifier.run)
-    if data.test is not None:
-        return "test", data.test, data.out_tests
-    return "val_in", data.val_in, {} if data.val_out is None else {"val_out": data.val_out}
+    return data.val_in.x if data.test is None else data.test.x

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 import numpy as np
-from safetensors.numpy import load_file
 from torch import nn
 
 from odst.data.checks import UNKNOWN
@@ -22,8 +21,9 @@ from odst.method.labelling import infer
 from odst.method.selection import thresholds
 from odst.progress import stage
 from odst.recipe import Recipe
-from odst.run.directory import RunDir, thresholds_from_json
-from odst.run.execution import sets_of
+from odst.run.directory import RunDir
+from odst.run.preparation import labels_of
+from odst.run.round_note import thresholds_from_json
 from odst.training.precision import pick_device
 from odst.vision.networks import make_network
 
@@ -89,11 +89,10 @@ class Classifier:
         ]
 
     def at(self, alpha: float) -> "Classifier":
-        """The same classifier with the thresholds of another alpha. It needs the run's validation labels."""
+        """The same classifier with the thresholds of another alpha."""
         Recipe(alpha=alpha)
         recipe = self.run.config().recipe()
-        y = sets_of(self.run).val_in.y
-        logits = load_file(self.run.round(self.round) / "logits.safetensors")
+        y, logits = labels_of(self.run, self.round)["val_in"], self.run.logits(self.round)
         out = logits.get("val_out")
         tau = thresholds(
             logits["val_in"], y, out, self.temperature,
@@ -113,9 +112,7 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
     """The classifier of a run: of its final round, or of the one asked for. The run's images are not needed."""
     folder = RunDir(Path(run))
     info = folder.info()
-    there = folder.rounds()
-    if not there:
-        raise UserError(f"{folder.path}: no round of this run is finished yet. Go on with `odst run {folder.path}`.")
+    there = folder.finished_rounds()
     if round is None:
         round = _final_round(folder, there)
     if round not in there:

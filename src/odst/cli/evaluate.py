@@ -31,7 +31,7 @@ def evaluate(
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
     """
-    from odst.classifier.evaluate import assess, labelled_source, out_sources, own_sets
+    from odst.classifier.evaluate import assess, labelled_source, out_sources, own_images, own_sets
     from odst.classifier.load import load
     from odst.cli.screen import bars
     from odst.errors import UserError
@@ -42,22 +42,16 @@ def evaluate(
     with bars() as console:
         classifier = load(run, round=round, device=device)
         how = classifier.fit_of(fit)
-        name: str | None = on
-        outs: dict[str, Any] = {}
         if on is None:
-            name, labelled, outs = own_sets(classifier)
+            name, logits, y, outs = own_sets(classifier)
+            images = own_images(classifier) if corruptions else None
         else:
             labelled = labelled_source(classifier, on, how)
+            name, y, outs, images = on, labelled.y, {}, labelled.x if corruptions else None
+            logits = classifier.logits(labelled.x, "the labelled images")
         if out:
             outs = out_sources(classifier, out, how)
-        found = assess(
-            classifier,
-            labelled,
-            outs,
-            seed=classifier.run.info()["seed"],
-            corruptions=corruptions,
-            published=corruption_files,
-        )
+        found = assess(classifier, logits, y, outs, corrupted=corruption_files or images)
         for table in tables(f"round {found['round']} on {name}, {found['images']:,} images", found):
             console.print(table)
             console.print()

@@ -57,13 +57,10 @@ def run(
         "run.stop_on_harm": stop_on_harm or None,
     }
     settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
-    if out is None:
-        stem = Path(config).stem
-        out = (
-            Path(config)
-            if Path(config).is_dir()
-            else Path("runs") / f"{stem}-{settings.method.name}-{settings.run.seed}"
-        )
+    if out is None and RunDir(Path(config)).begun():
+        out = Path(config)
+    elif out is None:
+        out = Path("runs") / f"{Path(config).stem}-{settings.method.name}-{settings.run.seed}"
     if dry_run:
         from odst.run.forecast import forecast
 

@@ -84,8 +84,8 @@ class DataSection(BaseModel):
 
 
 def load_data(section: DataSection, *, seed: int, workspace: Path | None) -> Data:
-    """The sets a config names. A pool that is not packed yet is packed into `workspace`, the run directory; without one it
-    is only counted."""
+    """The sets a config names. A pool that is not packed yet is packed into the folder `workspace`; without one it is only
+    counted."""
     if section.world is not None:
         data = load_world(section.world, seed, section.pool_size)
     elif section.task is not None:
@@ -222,7 +222,7 @@ def report_overlaps(hashes: dict[str, list[str]]) -> None:
 
 
 def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, ...]) -> Pool:
-    """The packed pool a config names, or its sources packed into the run directory."""
+    """The packed pool a config names, or its sources packed into `workspace`."""
     from odst.data.packing import build_pool
     from odst.data.pool import is_packed, open_labels, open_pool
     from odst.data.sources import open_sources
@@ -239,7 +239,7 @@ def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, 
             Counted((sum(source.count() for source in sources), *row), np.dtype(sources[0].features or np.uint8))
         )
     else:
-        path = workspace / "pool"
+        path = workspace
         build_pool(specs, path, size=section.size, fit=section.fit)
     pool = open_pool(path, lists)
     if not section.pool_truth:

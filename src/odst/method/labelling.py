@@ -121,6 +121,22 @@ def infer(
     return logits if out is None else np.load(out, mmap_mode="r")
 
 
+def logits_file(scratch: Path, t: int) -> Path:
+    """Where a scan of teacher t over the pool goes."""
+    return scratch / f"pool-logits-{t}.npy"
+
+
+def read_logits(file: Path) -> np.ndarray | None:
+    """The logits of a scan that is finished, mapped from disk; None where there are none, or not all."""
+    try:
+        note = json.loads(file.with_suffix(".json").read_text())
+        logits = np.load(file, mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(note, dict) and note.get("done") == note.get("rows") == len(logits)
+    return logits if whole else None
+
+
 class _Scan:
     """Logits in a .npy file that grows block by block, and a note beside it of what they are and how far they have come.
 

@@ -161,7 +161,7 @@ def _how(sample: val_out.Sample, out: Path) -> list[str]:
 
 def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...], made: bool) -> str:
     steps = max(300, min(3000, 15 * n // BATCH))
-    augment = 'augment = ["crop:4", "flip"] ' if len(shape) == 3 else ""
+    augment = ', augment = ["crop:4", "flip"]' if len(shape) == 3 else ""
     return TEMPLATE.format(
         labelled=_value(project.sets["labelled"], out),
         pool=_value(project.sets["pool"], out),
@@ -181,6 +181,7 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         batch=BATCH,
         steps=steps,
         augment=augment,
+        augment_note='  # no "flip" for digits and text' if augment else "",
     )
 
 
@@ -227,7 +228,7 @@ name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.
 
 [training]
 batch = {batch}
-phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", {augment}}}]  # no "flip" for digits and text
+phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine"{augment} }}]{augment_note}
 
 [run]
 seed = 0

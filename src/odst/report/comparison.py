@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from odst.data.images import Data, is_image
+from odst.data.images import Pool, is_image
 from odst.errors import UserError
 from odst.files import write_text
 from odst.progress import stage
@@ -20,7 +19,7 @@ from odst.report.sprites import COLUMNS, Album
 from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
 from odst.run.directory import RunDir
-from odst.run.execution import sets_of
+from odst.run.preparation import pool_of
 from odst.seeds import stream
 
 
@@ -47,8 +46,7 @@ def open_runs(runs: list[RunDir]) -> list[Compared]:
     compared = []
     for name, run in zip(names, runs, strict=True):
         info = run.info()
-        if not run.rounds():
-            raise UserError(f"{run.path}: no round of this run is finished yet. Go on with `odst run {run.path}`.")
+        run.finished_rounds()
         compared.append(Compared(name, run, info, run.metrics(), run.final() is not None))
     check_same_classes({one.name: one.info["classes"] for one in compared})
     return compared
@@ -132,10 +130,10 @@ def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
 def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple[dict[str, Any], Album | None]:
     """Per round and run, a random few of the images that no other run selected in that round, class by class."""
     classes = compared[0].info["classes"]
-    sets: dict[str, Data] = {}
+    pools: dict[str, Pool] = {}
     album: Album | None = None
     last = max(len(one.metrics) for one in compared)
-    tables = {(one.name, t): _selection(one.run, t) for one in compared for t in range(1, last)}
+    tables = {(one.name, t): one.run.selection(t) for one in compared for t in range(1, last)}
     sheets = len(classes) * sum(table is not None for table in tables.values())
     rounds: dict[int, list[Any]] = {}
     most, fit = 0, 0
@@ -144,13 +142,12 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
             table = tables[one.name, t]
             if table is None:
                 continue
-            data = _data(one, sets)
-            assert data.pool is not None
-            if not is_image(data.pool.x):
+            pool = _pool(one, pools)
+            if not is_image(pool.x):
                 return {"rounds": {}}, None
             if album is None:
-                album = Album(data.pool.x.shape[1:])
-                most, fit = gallery_size(album, data.pool.x, sheets, rows=1)
+                album = Album(pool.x.shape[1:])
+                most, fit = gallery_size(album, pool.x, sheets, rows=1)
             others = [tables[other.name, t] for other in compared if other is not one]
             alone = _exclusive(table, [other for other in others if other is not None])
             rows = []
@@ -159,11 +156,11 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
                 row: dict[str, Any] = {"name": name, "count": gallery[1], "sheet": None}
                 tiles = gallery[0].tiles
                 if tiles and len(album.sheets) < fit:
-                    row["sheet"] = album.add(data.pool.x, list(tiles))
-                    sources = sources_of(data.pool, list(tiles))
+                    row["sheet"] = album.add(pool.x, list(tiles))
+                    sources = sources_of(pool, list(tiles))
                     if relative_paths:
                         sources = {j: Hidden(one.run.path)(text) for j, text in sources.items()}
-                    row["tiles"] = describe_tiles(gallery[0], c, data.pool, tuple(classes), sources)
+                    row["tiles"] = describe_tiles(gallery[0], c, pool, tuple(classes), sources)
                 rows.append(row)
             rounds.setdefault(t, []).append(
                 {"run": one.name, "count": alone.num_rows, "of": table.num_rows, "classes": rows}
@@ -172,19 +169,14 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
     return {"rounds": shown, "tile": album.size if album else None, "columns": COLUMNS}, album
 
 
-def _selection(run: RunDir, t: int) -> pa.Table | None:
-    file = run.round(t) / "selection.parquet"
-    if t not in run.rounds() or not file.exists():
-        return None
-    return pq.read_table(file, columns=["pool_id", "content_hash", "class", "log_odds", "repeats"])
-
-
-def _data(one: Compared, sets: dict[str, Data]) -> Data:
-    """The run's sets; runs over the same pool share them."""
-    pool = one.info["sets"]["pool"]["hash"]
-    if pool not in sets:
-        sets[pool] = sets_of(one.run)
-    return sets[pool]
+def _pool(one: Compared, pools: dict[str, Pool]) -> Pool:
+    """The run's pool; runs over the same one share it."""
+    known = one.info["sets"]["pool"]["hash"]
+    if known not in pools:
+        pool = pool_of(one.run)
+        assert pool is not None  # something was selected from it
+        pools[known] = pool
+    return pools[known]
 
 
 def _exclusive(table: pa.Table, others: list[pa.Table]) -> pa.Table:

@@ -6,14 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from odst.data.images import Images, Pool
-from odst.report.findings import Findings, RoundFindings, pool_predictions
+from odst.report.findings import Findings, RoundFindings
 from odst.report.pool_scan import PoolScan, Stops, alpha_stops, scan_pool
 from odst.report.sprites import Album
 from odst.report.words import probability
+from odst.run.selection_file import of_class
 from odst.seeds import stream
 
 MOST = 24  # pictures in one gallery
@@ -44,15 +43,6 @@ class Gallery:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A student's selection as one class sees it."""
-
-    ids: np.ndarray
-    odds: np.ndarray
-    copies: np.ndarray
-
-
-@dataclass(frozen=True)
 class RoundGalleries:
     student: RoundFindings
     stops: Stops | None
@@ -60,29 +50,19 @@ class RoundGalleries:
     classes: list[Gallery]
 
 
-def read_selection_table(file: Any, classes: list[str]) -> list[Chosen]:
-    """selection.parquet, class by class; without the texts, which are long."""
-    table = pq.read_table(file, columns=["pool_id", "class", "log_odds", "repeats"])
-    chosen = []
-    for name in classes:
-        own = table.filter(pc.equal(table["class"], name))
-        chosen.append(Chosen(*(own[key].to_numpy() for key in ("pool_id", "log_odds", "repeats"))))
-    return chosen
-
-
 def scan_round(found: Findings, student: RoundFindings, nearest: int) -> tuple[Stops, PoolScan] | None:
     """What the student's teacher saw in the pool; None where its logits are not at hand or it did not choose."""
     teacher = found.rounds[student.t - 1]
-    p = pool_predictions(found.run, teacher)
-    if p is None or found.data.pool is None or found.recipe.given_selection or student.selection is None:
+    p = found.run.pool_predictions(teacher.t, teacher.temperature)
+    if p is None or found.pool is None or found.recipe.given_selection or student.selection is None:
         return None
     stops = alpha_stops(
-        teacher.logits["val_in"], found.data.val_in.y, teacher.logits.get("val_out"), teacher.temperature,
+        teacher.logits["val_in"], found.labels_in, teacher.logits.get("val_out"), teacher.temperature,
         teacher.thresholds.tau, found.recipe.alpha,
         inside=found.recipe.in_threshold, outside=found.recipe.out_threshold,
     )  # fmt: skip
     scan = scan_pool(
-        p, stops, student.selection["k"], excluded=found.data.pool.excluded, seed=found.info["seed"], t=teacher.t,
+        p, stops, student.selection["k"], excluded=found.pool.excluded, seed=found.info["seed"], t=teacher.t,
         nearest=nearest,
     )  # fmt: skip
     return stops, scan
@@ -93,18 +73,19 @@ def choose(
 ) -> RoundGalleries:
     """At most `most` pictures a gallery and class."""
     stops, scan = scanned or (None, None)
-    names = list(found.data.classes)
+    table = found.run.selection(student.t)
     galleries = []
-    for c, chosen in enumerate(read_selection_table(found.run.round(student.t) / "selection.parquet", names)):
+    for c, name in enumerate(found.classes):
+        chosen = of_class(table, name)
         gallery = Gallery()
         copies = dict(zip(chosen.ids.tolist(), chosen.copies.tolist(), strict=True))
         rng = stream(found.info["seed"], "report", student.t, c)
         some = np.sort(rng.permutation(len(chosen.ids))[:most])
         gallery.add("random", chosen.ids[some], chosen.odds[some], chosen.copies[some])
         if scan is not None and stops is not None:
-            for name, near in (("above", scan.just_above), ("below", scan.just_below)):
+            for row, near in (("above", scan.just_above), ("below", scan.just_below)):
                 ids, odds = (part[:most] for part in near[c])
-                gallery.add(name, ids, odds, np.array([copies.get(j, 0) for j in ids.tolist()], int))
+                gallery.add(row, ids, odds, np.array([copies.get(j, 0) for j in ids.tolist()], int))
             own = scan.ranked.classes == c
             ids, odds = scan.ranked.ids[own], scan.ranked.log_odds[own]
             ranks = ladder(np.minimum(student.selection["k"], scan.above[:, c]), 2 * most)  # type: ignore[index]

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from odst.data.images import Data, is_image
+from odst.data.images import Pool, is_image
 from odst.files import write_text
 from odst.progress import stage
-from odst.recipe import Recipe
 from odst.report import panels, words
-from odst.report.findings import Findings, gather, timings
+from odst.report.findings import Findings, gather
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
 from odst.run.directory import RunDir
-from odst.run.execution import sets_of
+from odst.run.preparation import pool_of
 
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
 COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent
@@ -41,14 +40,13 @@ def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths
     """Write the page of a run, finished or not. Without `images` it embeds none; with `relative_paths` it names no place
     outside the run's folder."""
     with stage("report"):
-        data, recipe = sets_of(run), run.config().recipe()
-        write_text(page, render_report(run, data, recipe, images=images, relative_paths=relative_paths))
+        write_text(page, render_report(run, pool_of(run), images=images, relative_paths=relative_paths))
     return page
 
 
-def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, relative_paths: bool) -> str:
-    """The page as text, for a run over these sets."""
-    found = gather(run, data, recipe)
+def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_paths: bool) -> str:
+    """The page as text, for a run over this pool."""
+    found = gather(run, pool)
     hide = Hidden(run.path) if relative_paths else None
     galleries, album = _galleries(found, images)
     pools = {one.student.t - 1: one.scan.histogram for one in galleries if one.scan is not None}
@@ -67,7 +65,7 @@ def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, rela
         "reliability": panels.reliability(found),
         "thresholds": [panels.thresholds(found, one) for one in found.rounds],
         "config": _config(run, hide),
-        "timings": timings(run),
+        "timings": run.timings(),
         "album": album,
         "script": "report.js",
         "data": _data(found, galleries, album, hide),
@@ -78,17 +76,17 @@ def render_report(run: RunDir, data: Data, recipe: Recipe, *, images: bool, rela
 
 
 def _config(run: RunDir, hide: Hidden | None) -> str:
-    text = (run.path / "config.toml").read_text(encoding="utf-8")
+    text = run.config_text()
     return tomli_w.dumps(hide.within(tomllib.loads(text))) if hide else text
 
 
 def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Album | None]:
-    pool = found.data.pool
+    pool = found.pool
     students = [one for one in found.rounds if one.selection is not None]
     if pool is None or not students:
         return [], None
     album = Album(pool.x.shape[1:]) if images and is_image(pool.x) else None
-    most, sheets = gallery_size(album, pool.x, len(students) * found.data.K, ROWS) if album else (0, 0)
+    most, sheets = gallery_size(album, pool.x, len(students) * found.K, ROWS) if album else (0, 0)
     chosen = [choose(found, one, scan_round(found, one, most), most) for one in students]
     if album:
         for one in reversed(chosen):  # where not all fit, the last round comes first
@@ -100,7 +98,7 @@ def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Alb
 
 def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None, hide: Hidden | None) -> dict[str, Any]:
     """What the page's script works on: per student round the stops of the slider, and per class counts and pictures."""
-    pool, classes = found.data.pool, found.data.classes
+    pool, classes = found.pool, found.classes
     sources: dict[int, str] = {}
     if pool is not None and album is not None:
         ids = [j for one in galleries for gallery in one.classes if gallery.sheet is not None for j in gallery.tiles]

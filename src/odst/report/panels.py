@@ -43,7 +43,7 @@ def bars(found: Findings) -> list[tuple[int, Markup]]:
             rows = one.selection["classes"].values()
             used, entries = [row["used"] for row in rows], [row["entries"] for row in rows]
             title = f"Images per class selected for round {one.t}"
-            bars.append((one.t, plots.class_bars(title, found.data.classes, used, entries, one.selection["k"])))
+            bars.append((one.t, plots.class_bars(title, found.classes, used, entries, one.selection["k"])))
     return bars
 
 
@@ -52,14 +52,14 @@ def confidence(found: Findings, one: RoundFindings, pool: np.ndarray | None) -> 
 
     `pool` holds the counts of PoolScan; None where this round did not label the pool.
     """
-    K, tau = found.data.K, one.thresholds.tau
+    K, tau = found.K, one.thresholds.tau
     counts: dict[str, np.ndarray] = {}
     for name in ("val_in", "val_out"):
         if name in one.logits:
             counts[name] = _by_class(one.logits[name], one.temperature, K)
     if pool is not None:
         counts["pool"] = pool
-    classes = found.data.classes
+    classes = found.classes
     every = {name: table.sum(axis=0) for name, table in counts.items()}
     return {
         "pool": pool is not None,
@@ -98,7 +98,7 @@ def reliability(found: Findings) -> list[tuple[int, Markup]]:
 def thresholds(found: Findings, one: RoundFindings) -> dict[str, Any]:
     """The table of a round: per class both thresholds, what they hold on images that did not set them, and the selection."""
     rows = []
-    for c, name in enumerate(found.data.classes):
+    for c, name in enumerate(found.classes):
         inside, outside = one.thresholds.inside[c], one.thresholds.outside[c]
         rows.append(
             {

@@ -110,7 +110,7 @@ def _hidden_collapse(found: Findings) -> list[str]:
 def _selected(found: Findings) -> str:
     last = found.rounds[-1]
     m = last.metrics
-    text = f"Round {last.t} was trained on {m['selected']:,} pool images beside the {len(found.data.labelled):,} labelled ones"
+    text = f"Round {last.t} was trained on {m['selected']:,} pool images beside the {found.labelled:,} labelled ones"
     if m["related"] is not None:
         text += f"; {percent(m['related'], 1)} % of them show a task class and {percent(m['correct'], 1)} % got the right label"
     assert last.selection is not None

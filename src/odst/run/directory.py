@@ -4,21 +4,24 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
-log.txt, timings.jsonl
+log.txt, timings.jsonl, report.html
+pool/            the packed pool, where the config names sources that were not packed
 round-T/         model.safetensors, logits.safetensors, selection.parquet, round.json (written last: the round is whole)
-scratch/         the teacher's logits of the pool, and a round's training in progress
+scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
 import hashlib
 import json
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from safetensors.torch import load as load_weights
@@ -28,12 +31,18 @@ from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, whole, write_json, write_text
-from odst.method.labelling import weights
-from odst.method.selection import Selection, Thresholds
+from odst.method.labelling import Predictions, logits_file, read_logits, weights
+from odst.progress import listening
 from odst.run.config import Config, differing_keys, dump_config, read_config
+from odst.run.journal import Timings, logging_to, read_timings
+from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
+from odst.run.selection_file import Teacher, read_table, write_selection
 from odst.self_training import Round
+from odst.training.state import checkpoint_file
 
 FORMAT = 1
+LABELS = "labels/"  # in logits.safetensors, before the name of the set whose labels they are
+ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,25 @@ class RunDir:
     def scratch(self) -> Path:
         return self.path / "scratch"
 
+    @property
+    def pool(self) -> Path:
+        return self.path / "pool"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
+
     def round(self, t: int) -> Path:
         return self.path / f"round-{t}"
 
     # a run as a whole ------------------------------------------------------------------------------------------------------
+
+    def begun(self) -> bool:
+        """Whether there is a config to go on with; a run is there only when run.json is."""
+        return (self.path / "config.toml").is_file()
+
+    def exists(self) -> bool:
+        return (self.path / "run.json").is_file()
 
     def open(self, config: Config, *, fresh: bool = False) -> bool:
         """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
@@ -55,12 +79,12 @@ class RunDir:
             self._move_aside()
         if not self.path.exists() or self._barely_begun(config):
             return False
-        if not (self.path / "run.json").exists():
+        if not self.exists():
             raise UserError(
                 f"{self.path}: this folder is not empty and holds no run. Choose another --out, or --fresh to move it aside."
             )
         self.info()
-        keys = differing_keys(config, read_config(str(self.path), {}))
+        keys = differing_keys(config, self.config())
         if keys:
             raise UserError(
                 f"{self.path}: the run there has another config; these keys differ: {', '.join(keys)}. "
@@ -70,11 +94,9 @@ class RunDir:
 
     def _barely_begun(self, config: Config) -> bool:
         """Nothing there but what a run writes before run.json: it was killed while it packed its pool or began."""
-        mine = {"config.toml": dump_config(config)}
+        mine = {"config.toml": dump_config(config).encode()}
         return all(
-            file.name == "pool"
-            or file.suffix == ".part"
-            or (file.is_file() and file.read_text() == mine.get(file.name))
+            file == self.pool or file.suffix == ".part" or (file.is_file() and file.read_bytes() == mine.get(file.name))
             for file in self.path.iterdir()
         )
 
@@ -104,6 +126,25 @@ class RunDir:
     def config(self) -> Config:
         return read_config(str(self.path), {})
 
+    def config_text(self) -> str:
+        return (self.path / "config.toml").read_text(encoding="utf-8")
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Keep the log, and the time that each stage takes."""
+        with logging_to(self.path / "log.txt"), listening(Timings(self.path / "timings.jsonl")):
+            yield
+
+    def timings(self) -> list[tuple[str, float, int]]:
+        return read_timings(self.path / "timings.jsonl")
+
+    def runs_beside(self) -> Iterator["RunDir"]:
+        """The other runs in the same folder, without those that were moved aside."""
+        for beside in sorted(self.path.resolve().parent.iterdir()):
+            run = RunDir(beside)
+            if beside != self.path.resolve() and not ASIDE.fullmatch(beside.name) and run.exists():
+                yield run
+
     # rounds ----------------------------------------------------------------------------------------------------------------
 
     def rounds(self) -> list[int]:
@@ -113,16 +154,28 @@ class RunDir:
             t += 1
         return list(range(t))
 
-    def save_round(self, round_: Round, scored: Scored, data: Data, teacher: dict[str, Any] | None) -> None:
-        """Write a round; `teacher` is the round.json of the teacher that selected for it. round.json comes last."""
-        folder = self.round(round_.t)
+    def finished_rounds(self) -> list[int]:
+        """The same for those who need at least one."""
+        if not (there := self.rounds()):
+            raise UserError(f"{self.path}: no round of this run is finished yet. Go on with `odst run {self.path}`.")
+        return there
+
+    def save_round(self, round_: Round, scored: Scored, data: Data, *, chosen_by_teacher: bool = True) -> None:
+        """Write a round; round.json comes last. Its selection names the teacher of the round before, unless it was given."""
+        folder, raw = self.round(round_.t), weights(round_.model)
+        teacher = None
+        if round_.t and chosen_by_teacher:
+            note = self.note(round_.t - 1)
+            tau = thresholds_from_json(note["thresholds"]).tau
+            teacher = Teacher(note["round"], note["model_hash"], tau)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        raw = weights(round_.model)
         with whole(folder / "model.safetensors") as temporary:
             temporary.write_bytes(raw)
+        labels = {"val_in": data.val_in.y} | ({} if data.test is None else {"test": data.test.y})
+        arrays = scored.logits | {LABELS + name: np.asarray(y, np.int64) for name, y in labels.items()}
         with whole(folder / "logits.safetensors") as temporary:
-            temporary.write_bytes(save({name: np.ascontiguousarray(z) for name, z in scored.logits.items()}))
+            temporary.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
         selection = None
         if round_.selection is not None:
             selection = selection_summary(round_.selection, data.classes, teacher)
@@ -131,7 +184,7 @@ class RunDir:
             "round": round_.t,
             "model_hash": hashlib.sha256(raw).hexdigest(),
             "temperature": round_.temperature,
-            "thresholds": _thresholds_to_json(round_.thresholds, data.classes),
+            "thresholds": thresholds_to_json(round_.thresholds, data.classes),
             "selection": selection,
             "metrics": scored.metrics,
             "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
@@ -156,6 +209,26 @@ class RunDir:
                 )
         return note
 
+    def logits(self, t: int) -> dict[str, np.ndarray]:
+        """Of val_in, val_out, test and out/NAME, as far as the run has them."""
+        arrays = load_file(self.round(t) / "logits.safetensors")
+        return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}
+
+    def labels(self, t: int) -> dict[str, np.ndarray]:
+        """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
+        arrays = load_file(self.round(t) / "logits.safetensors")
+        return {name.removeprefix(LABELS): y for name, y in arrays.items() if name.startswith(LABELS)}
+
+    def selection(self, t: int) -> pa.Table | None:
+        """What the student t was trained on; None for a base."""
+        file = self.round(t) / "selection.parquet"
+        return read_table(file) if t in self.rounds() and file.exists() else None
+
+    def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
+        """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
+        logits = read_logits(logits_file(self.scratch, t))
+        return None if logits is None else Predictions(logits, temperature)
+
     def load_model(self, t: int, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
         file = self.round(t) / "model.safetensors"
@@ -169,8 +242,7 @@ class RunDir:
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
-        note = self.note(t)
-        logits = load_file(self.round(t) / "logits.safetensors")
+        note, logits = self.note(t), self.logits(t)
         round_ = Round(
             t=t,
             model=self.load_model(t, model),
@@ -182,6 +254,22 @@ class RunDir:
         )
         return round_, Scored(note["metrics"], logits)
 
+    def finish(self, best: int, planned: int, stopped: str | None) -> None:
+        """Write final.json: the round to use, and why the run ended."""
+        metrics = self.metrics()
+        final = {
+            "round": best,
+            "last_round": metrics[-1]["round"],
+            "planned_rounds": planned,
+            "stopped": stopped,
+            "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
+            "model": f"round-{best}/model.safetensors",
+            "model_hash": self.note(best)["model_hash"],
+            "val_error": metrics[best]["val_error"],
+            "val_od_auroc": metrics[best]["val_od_auroc"],
+        }
+        write_json(self.path / "final.json", final)
+
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""
         return self._json("final.json") if (self.path / "final.json").exists() else None
@@ -192,7 +280,7 @@ class RunDir:
     def tidy(self) -> None:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
-            (self.scratch / f"train-{t}.safetensors").unlink(missing_ok=True)
+            checkpoint_file(self.scratch, t).unlink(missing_ok=True)
         for part in self.path.rglob(".*.part"):
             part.unlink()
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
@@ -214,99 +302,3 @@ class RunDir:
                 f"{self.path / name}: this file is damaged (no object). Restore it, or start again with --fresh."
             )
         return value
-
-
-# the parts of round.json -----------------------------------------------------------------------------------------------------
-
-
-def _number(value: float) -> float | str:
-    return (
-        float(value) if np.isfinite(value) else str(value)
-    )  # JSON has no infinity: "inf" closes a class, "-inf" opens it
-
-
-def _thresholds_to_json(tau: Thresholds, classes: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        name: {
-            "log_odds": _number(tau.tau[c]),
-            "in": _number(tau.inside[c]),
-            "in_above": int(tau.in_above[c]),
-            "in_right": int(tau.in_right[c]),
-            "out": _number(tau.outside[c]),
-            "out_above": int(tau.out_above[c]),
-        }
-        for c, name in enumerate(classes)
-    }
-
-
-def thresholds_from_json(values: dict[str, Any]) -> Thresholds:
-    def column(key: str, kind: type) -> np.ndarray:
-        return np.array([kind(one[key]) for one in values.values()])
-
-    return Thresholds(
-        column("in", float),
-        column("in_above", int),
-        column("in_right", int),
-        column("out", float),
-        column("out_above", int),
-    )
-
-
-def selection_summary(I: Selection, classes: tuple[str, ...], teacher: dict[str, Any] | None) -> dict[str, Any]:
-    """`selection` of round.json: the cap, who chose, and per class how many lay above, were used, and stand in I."""
-    used = np.bincount(I.classes, minlength=len(classes))
-    copies = np.bincount(I.classes, weights=I.copies, minlength=len(classes)).astype(int)
-    rows = {
-        name: {"above": int(I.above[c]), "used": int(used[c]), "entries": int(copies[c]), "stop": I.stop[c]}
-        for c, name in enumerate(classes)
-    }
-    return {"k": I.k, "teacher": None if teacher is None else teacher["round"], "classes": rows}
-
-
-SELECTION = pa.schema(
-    {
-        "pool_id": pa.int64(),
-        "source": pa.string(),
-        "content_hash": pa.string(),
-        "class": pa.string(),
-        "log_odds": pa.float64(),
-        "probability": pa.float64(),
-        "threshold": pa.float64(),
-        "repeats": pa.int64(),
-        "reason": pa.string(),
-        "model_hash": pa.string(),
-    }
-)
-
-
-def write_selection(file: Path, I: Selection, data: Data, teacher: dict[str, Any] | None) -> None:
-    """selection.parquet: what was selected and why, so that it can be re-applied to another copy of the pool. `repeats` is how
-    often the image stands in I; `threshold` is the teacher's, in log-odds like `log_odds`."""
-    assert data.pool is not None
-    names = np.array(data.classes, dtype=object)
-    tau = np.full(data.K, np.nan)
-    if teacher is not None:
-        tau = thresholds_from_json(teacher["thresholds"]).tau
-    reasons = np.array([stop.split(":")[0] for stop in I.stop], dtype=object)
-    why = {
-        "full": "among the k most confident above the threshold",
-        "short": "above the threshold",
-        "given": "given in a file",
-    }
-    columns = [
-        I.ids,
-        list(data.pool.source(I.ids)),
-        list(data.pool.content_hash(I.ids)),
-        list(names[I.classes]),
-        I.log_odds,
-        1 / (1 + np.exp(-I.log_odds)),
-        tau[I.classes],
-        I.copies,
-        [why[reason] for reason in reasons[I.classes]],
-        [None if teacher is None else teacher["model_hash"]] * len(I),
-    ]
-    table = pa.Table.from_arrays(
-        [pa.array(c, type=f.type) for c, f in zip(columns, SELECTION, strict=True)], schema=SELECTION
-    )
-    with whole(file) as temporary:
-        pq.write_table(table, temporary)

@@ -12,7 +12,7 @@ from odst.data.images import Counted, is_image
 from odst.method.labelling import as_input, batch_for, weights
 from odst.progress import stage
 from odst.run.config import Config
-from odst.run.execution import Prepared, prepare
+from odst.run.preparation import Prepared, prepare
 from odst.training.batches import Joint, mean_level
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: log.txt, and timings.jsonl for the time each stage took."""
+"""What a run writes down as it goes: a log, and a line for the time each stage took."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ def logging_to(file: Path) -> Iterator[None]:
 
 
 class Timings:
-    """A line in timings.jsonl for each stage: seconds, and images where it counts them."""
+    """A line for each stage: seconds, and images where it counts them."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -51,3 +51,16 @@ class Timings:
         }
         with open(self.file, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def read_timings(file: Path) -> list[tuple[str, float, int]]:
+    """Seconds and images per stage, in the order in which they first began."""
+    stages: dict[str, tuple[float, int]] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            one = json.loads(line)
+        except ValueError:
+            continue  # a killed run may leave half a line
+        seconds, images = stages.get(one["stage"], (0.0, 0))
+        stages[one["stage"]] = seconds + one["seconds"], images + one["images"]
+    return [(name, seconds, images) for name, (seconds, images) in stages.items()]

@@ -1,15 +1,91 @@
-"""A selection from a file, applied to another copy of the pool: found by content hash, or by pool id where there is none."""
+"""selection.parquet, both ways: what a teacher selected and why, written with its round and read by reports; and a selection
+from a file applied to another copy of the pool, found by content hash, or by pool id where there is none."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from odst.data.images import Data
+from odst.data.images import Counted, Data
 from odst.errors import UserError
+from odst.files import whole
 from odst.method.selection import GIVEN, Selection
 from odst.progress import stage
+
+SELECTION = pa.schema(
+    {
+        "pool_id": pa.int64(),
+        "source": pa.string(),
+        "content_hash": pa.string(),
+        "class": pa.string(),
+        "log_odds": pa.float64(),
+        "probability": pa.float64(),
+        "threshold": pa.float64(),
+        "repeats": pa.int64(),
+        "reason": pa.string(),
+        "model_hash": pa.string(),
+    }
+)
+
+
+class Teacher(NamedTuple):
+    """Who selected: what a selection records of it."""
+
+    round: int
+    model_hash: str
+    tau: np.ndarray  # (K,) log-odds
+
+
+def write_selection(file: Path, I: Selection, data: Data, teacher: Teacher | None) -> None:
+    """selection.parquet: what was selected and why, so that it can be re-applied to another copy of the pool. `repeats` is how
+    often the image stands in I; `threshold` is the teacher's, in log-odds like `log_odds`."""
+    assert data.pool is not None
+    names = np.array(data.classes, dtype=object)
+    tau = np.full(data.K, np.nan) if teacher is None else teacher.tau
+    reasons = np.array([stop.split(":")[0] for stop in I.stop], dtype=object)
+    why = {
+        "full": "among the k most confident above the threshold",
+        "short": "above the threshold",
+        "given": "given in a file",
+    }
+    columns = [
+        I.ids,
+        list(data.pool.source(I.ids)),
+        list(data.pool.content_hash(I.ids)),
+        list(names[I.classes]),
+        I.log_odds,
+        1 / (1 + np.exp(-I.log_odds)),
+        tau[I.classes],
+        I.copies,
+        [why[reason] for reason in reasons[I.classes]],
+        [None if teacher is None else teacher.model_hash] * len(I),
+    ]
+    table = pa.Table.from_arrays(
+        [pa.array(c, type=f.type) for c, f in zip(columns, SELECTION, strict=True)], schema=SELECTION
+    )
+    with whole(file) as temporary:
+        pq.write_table(table, temporary)
+
+
+class Chosen(NamedTuple):
+    """A selection as one class sees it."""
+
+    ids: np.ndarray
+    odds: np.ndarray
+    copies: np.ndarray
+
+
+def read_table(file: Path) -> pa.Table:
+    """What pages show of a selection; without the texts, which are long."""
+    return pq.read_table(file, columns=["pool_id", "content_hash", "class", "log_odds", "repeats"])
+
+
+def of_class(table: pa.Table, name: str) -> Chosen:
+    own = table.filter(pc.equal(table["class"], name))
+    return Chosen(*(own[key].to_numpy() for key in ("pool_id", "log_odds", "repeats")))
 
 
 def read_selection(file: Path, data: Data) -> Selection:
@@ -36,7 +112,9 @@ def read_selection(file: Path, data: Data) -> Selection:
     if (copies < 1).any():
         raise UserError(f"{file}: repeats is at least 1, got {copies.min()}. Take images that are not used out of it.")
     ids = _integers(file, table, "pool_id") if "pool_id" in names else None
-    if "content_hash" in names:
+    if isinstance(data.pool.x, Counted):  # still to be packed: which images they are is seen then
+        ids = np.arange(len(labels))
+    elif "content_hash" in names:
         ids = _find(table.column("content_hash").to_pylist(), ids, data, file)
     assert ids is not None
     if len(ids) and (ids.min() < 0 or ids.max() >= len(data.pool)):

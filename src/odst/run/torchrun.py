@@ -13,7 +13,7 @@ from torch import nn
 from odst.data.images import Data
 from odst.method.targets import Examples
 from odst.run.config import Config
-from odst.run.execution import prepare
+from odst.run.preparation import prepare
 from odst.training import processes
 from odst.training.precision import pick_device
 from odst.training.steps import train

@@ -18,6 +18,11 @@ from odst.files import whole
 Weights = dict[str, torch.Tensor]
 
 
+def checkpoint_file(scratch: Path, t: int) -> Path:
+    """Where the training of round t keeps its state."""
+    return scratch / f"train-{t}.safetensors"
+
+
 @dataclass
 class Training:
     """All that changes in the course of a training. Randomness and the data cursor are functions of `step`."""

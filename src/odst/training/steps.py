@@ -23,7 +23,7 @@ from odst.training import processes
 from odst.training.batches import Draw, ahead
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
-from odst.training.state import Training
+from odst.training.state import Training, checkpoint_file
 
 
 def eq3(logits: torch.Tensor, q: torch.Tensor, v: torch.Tensor | None, rest_weight: float) -> torch.Tensor:
@@ -68,7 +68,7 @@ def train(
         "examples": examples.digest(),
         "rest_weight": rest_weight,
     }
-    file = scratch / f"train-{t}.safetensors" if scratch else None
+    file = checkpoint_file(scratch, t) if scratch else None
     dtype = resolve(schedule.precision, device)
     now = begin(model, schedule, is_image(examples.T.x), dtype, device)
     if file is not None and file.exists():

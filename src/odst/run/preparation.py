@@ -1,0 +1,241 @@
+"""A config -> what a run works on: the sets, the network, the device; and what run.json says of them."""
+
+import hashlib
+import inspect
+import logging
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from odst.data.checks import check_data
+from odst.data.images import Counted, Data, Pool, fingerprint, is_image
+from odst.data.pool import is_packed
+from odst.data.sets import DataSection, load_data, load_pool
+from odst.errors import UserError
+from odst.evaluation.corruptions import published_labels
+from odst.files import digest, sha256
+from odst.method.selection import Selection
+from odst.run.config import Config
+from odst.run.directory import RunDir
+from odst.run.selection_file import read_selection
+from odst.training.precision import pick_device, resolve
+from odst.vision.augmentation import augmenter
+from odst.vision.networks import make_network, statistics
+
+log = logging.getLogger("odst")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A config brought to life: the sets, the network, the device."""
+
+    config: Config
+    data: Data
+    make_model: Callable[[], nn.Module]
+    device: str
+    given: Selection | None
+
+
+def prepare(config: Config, workspace: Path | None) -> Prepared:
+    """Load and check everything a run needs, before anything is written. Without a workspace, the run directory, a pool that
+    is still to be packed is only counted."""
+    recipe = config.recipe()
+    data = _load(config, workspace)
+    given = None
+    if recipe.given_selection and config.data.selection is not None:
+        given = read_selection(Path(config.data.selection), data)
+    check_data(recipe, data, given)
+    _check_corruptions(config, data)
+    mean, std = statistics(data.labelled.x)
+    device = pick_device(config.run.device)
+
+    def make_model() -> nn.Module:
+        return make_network(config.model.name, data.K, data.labelled.x.shape[1:], mean, std)
+
+    make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
+    for schedule in config.schedules():
+        resolve(schedule.precision, device)
+        for phase in schedule.phases:
+            augmenter(phase.augment, (0, 0, 0))
+    return Prepared(config, data, make_model, device, given)
+
+
+def _check_corruptions(config: Config, data: Data) -> None:
+    asked = config.data.corruptions
+    if asked and not is_image(data.labelled.x):
+        raise UserError(
+            "data.corruptions: corruptions are made on images, and this run works on features. Take it out."
+        )
+    if isinstance(asked, str):
+        published_labels(asked, data.K)
+    elif asked and data.test is None:
+        raise UserError("data.corruptions: there are no test images to corrupt. Set data.test, or take it out.")
+
+
+def _load(config: Config, workspace: Path | None) -> Data:
+    packed = None if workspace is None else RunDir(workspace).pool
+    data = load_data(_section(config), seed=config.run.seed, workspace=packed)
+    return replace(data, pool=_closed(config, data.pool))
+
+
+def _section(config: Config) -> DataSection:
+    section, recipe = config.data, config.recipe()
+    if section.task is not None and not recipe.rounds and not recipe.rest_weight:
+        # it learns from T alone: do not ask for Tiny Images, which nobody can fetch any more
+        return section.model_copy(update={"pool": None, "excluded": ()})
+    return section
+
+
+def _closed(config: Config, pool: Pool | None) -> Pool | None:
+    """For a method of the closed world the pool without its unrelated images: possible only where the truth is known."""
+    if not config.recipe().closed_world or config.data.closed_pool:
+        return pool
+    if pool is not None and isinstance(pool.x, Counted) and config.data.pool_truth:
+        return pool  # still to be packed, and its truth with it
+    if pool is None or pool.truth is None:
+        raise UserError(
+            "st-cw: it needs a pool of task images only, and this pool's truth is unknown. Set data.closed_pool = true if it is one."
+        )
+    return replace(pool, excluded=np.union1d(pool.excluded, np.flatnonzero(pool.truth < 0)))
+
+
+# a run that has been made ----------------------------------------------------------------------------------------------------
+
+
+def sets_of(run: RunDir) -> Data:
+    """The sets of a run, here or on another machine: neither its device nor its network is needed.
+
+    The run's logits stand row by row for these images, so sets that have changed since are refused.
+    """
+    then, config = run.info()["sets"], _with_own_pool(run)
+    data = _load(config, run.path)
+    changed = [name for name, value in _describe_sets(data).items() if then.get(name) != value]
+    if changed:
+        raise _changed(run, changed)
+    _check_pool(run, data.pool)
+    return data
+
+
+def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
+    """Of val_in and test, as the run kept them; a run of an older odst kept none, and its images are read again."""
+    if kept := run.labels(t):
+        return kept
+    data = sets_of(run)
+    return {"val_in": data.val_in.y} | ({} if data.test is None else {"test": data.test.y})
+
+
+def pool_of(run: RunDir) -> Pool | None:
+    """The pool of a run. No image of the other sets is read, unless they come together, as a world or a task."""
+    classes, config = tuple(run.info()["classes"]), _with_own_pool(run)
+    section = _section(config)
+    if section.labelled is None:
+        pool = _load(config, run.path).pool
+    elif section.pool is None:
+        return None
+    else:
+        pool = _closed(config, load_pool(section, run.pool, classes))
+    _check_pool(run, pool)
+    return pool
+
+
+def _with_own_pool(run: RunDir) -> Config:
+    """The config with the pool that the run has packed for itself, whatever has become of its sources."""
+    config = run.config()
+    if not is_packed(run.pool):
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"pool": str(run.pool)})})
+
+
+def _check_pool(run: RunDir, pool: Pool | None) -> None:
+    """Ids of another pool are refused; one of which only the exclusions can have changed is warned of."""
+    then = run.info()["sets"].get("pool")
+    if pool is None or then is None:
+        return
+    if len(pool) != then["images"]:
+        raise _changed(run, ["pool"])
+    if pool.identity is not None and _describe_pool(pool) != then:
+        log.warning("%s: the pool, or what is excluded from it, has changed since this run was made", run.path)
+
+
+def _changed(run: RunDir, names: list[str]) -> UserError:
+    return UserError(
+        f"{run.path}: the images of {', '.join(names)} have changed since this run was made, and its numbers are of those "
+        "it had. Put them back, or run again with --fresh."
+    )
+
+
+# what run.json says ----------------------------------------------------------------------------------------------------------
+
+
+def describe(prepared: Prepared) -> dict[str, Any]:
+    """Enough to tell whether two runs are the same, nothing of where or when."""
+    config, data, recipe = prepared.config, prepared.data, prepared.config.recipe()
+    sets = _describe_sets(data)
+    if data.pool is not None:
+        sets["pool"] = _describe_pool(data.pool)
+    if config.data.selection is not None and prepared.given is not None:
+        sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
+    base = {
+        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
+        "model": config.model.model_dump(),
+        "network": network_key(prepared.make_model()),
+        "schedule": asdict(config.schedules()[0]),
+        "seed": config.run.seed,
+        "rest_weight": recipe.rest_weight,
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "odst": version("odst"),
+    }
+    return {
+        "method": config.method.name,
+        "recipe": asdict(recipe),
+        "seed": config.run.seed,
+        "classes": list(data.classes),
+        "shape": list(data.labelled.x.shape[1:]),
+        "sets": sets,
+        "base": digest(base),
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("odst", "torch", "numpy", "pyarrow", "safetensors")}
+        | {"python": platform.python_version()},
+    }
+
+
+def network_key(model: nn.Module) -> str:
+    """A hash of what a network is: the shapes of its weights, and the code of those of its parts that are not torch's or ours."""
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
+    files = {file for kind in own if (file := _source(kind)) is not None}
+    return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
+
+
+def _source(kind: type) -> str | None:
+    try:
+        return inspect.getsourcefile(kind)
+    except (TypeError, OSError):  # made at a prompt
+        return None
+
+
+def _describe_sets(data: Data) -> dict[str, Any]:
+    """How many images each set but the pool has, and a hash of them and their labels."""
+    sets = {}
+    for name, one in (("labelled", data.labelled), ("val_in", data.val_in), ("test", data.test)):
+        if one is not None:
+            sets[name] = {"images": len(one), "hash": fingerprint(one.x, one.y)}
+    for name, x in {"val_out": data.val_out, **{f"out_test.{name}": x for name, x in data.out_tests.items()}}.items():
+        if x is not None:
+            sets[name] = {"images": len(x), "hash": fingerprint(x)}
+    return sets
+
+
+def _describe_pool(pool: Pool) -> dict[str, Any]:
+    excluded = hashlib.blake2b(np.ascontiguousarray(pool.excluded).data, digest_size=16).hexdigest()
+    return {"images": len(pool), "excluded": len(pool.excluded), "hash": digest([pool.id, excluded])}

@@ -2,8 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -26,7 +27,7 @@ from odst.seeds import stream
 from odst.self_training import Round, self_train
 from odst.training.precision import pick_device
 from odst.training.schedule import Phase, Schedule
-from odst.vision.networks import make_network, statistics
+from odst.vision.networks import make_network
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes
 STEPS, PASSES = 300, 20  # a training is at least so many steps, and at least so many passes over the labelled rows
@@ -242,14 +243,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
         phase = Phase(steps=steps, lr=self.lr, shape="cosine", augment=tuple(self.augment))
         return Schedule(phases=(phase,), batch=self.batch)
 
-    def _network(self, data: Data) -> Any:
-        mean, std = statistics(data.labelled.x)
+    def _network(self, data: Data) -> Callable[[], nn.Module]:
         name = ("mlp" if len(self._shape) == 1 else "small") if self.model == "auto" else self.model
-
-        def make_model() -> nn.Module:
-            return make_network(name, data.K, self._shape, mean, std)
-
-        return make_model
+        return partial(make_network, name, data.K, data.labelled.x)
 
     # from what the loop yields to what the user asks for
 

@@ -122,8 +122,7 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
         raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, there))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
-    channels = shape[-1]
-    model = make_network(folder.config().model.name, len(classes), shape, [0.0] * channels, [1.0] * channels)
+    model = make_network(folder.config().model.name, len(classes), shape=shape)
     return Classifier(
         run=folder,
         round=round,

@@ -181,10 +181,6 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
             raise UserError("y: every row is marked -1 (pool) or -2 (none of the classes). Label at least two classes.")
         check_classification_targets(y[labelled])
         self.classes_, codes = np.unique(y[labelled], return_inverse=True)
-        for text in {str(POOL), str(OUT)} & set(self.classes_.tolist()):
-            raise UserError(
-                f"y: the text {text!r} is no marker. For labels that are text use an array of dtype object and the number {text}."
-            )
         for name, rows, marker in (("unlabelled", unlabelled, in_pool), ("out", out, is_out)):
             if rows is not None and marker.any():
                 raise UserError(
@@ -263,7 +259,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _marked(y: np.ndarray, marker: int) -> np.ndarray:
-    return np.zeros(len(y), bool) if y.dtype.kind in "US" else np.asarray(y == marker, bool)
+    """Where y is the mark, as a number or as text: scikit-learn's splitters cannot sort an array that mixes the two."""
+    y = y.astype(object)
+    return np.asarray((y == marker) | (y == str(marker)), bool)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -17,7 +17,7 @@ from benchmarks.measuring import conclude, table
 from benchmarks.reads import write_pool
 from benchmarks.training import network
 from odst.data.pool import open_pool
-from odst.method.labelling import BATCH, as_input, infer
+from odst.method.labelling import BATCH, as_input, as_tensor, infer
 
 NETWORKS = {"resnet18": 4 * BATCH, "small": 16 * BATCH}  # images
 
@@ -33,7 +33,7 @@ def main() -> None:
             write_pool(Path(folder) / "pool", images, shard_rows=BATCH * 8)
             x = open_pool(Path(folder) / "pool").x
             model = network(name).eval()
-            batches = [as_input(x[start : start + BATCH], "cpu") for start in range(0, images, BATCH)]
+            batches = [as_input(as_tensor(x[start : start + BATCH], "cpu")) for start in range(0, images, BATCH)]
             spent: dict[str, list[float]] = {"bare": [], "odst": []}
             with torch.inference_mode():
                 bare = torch.empty(images, model(batches[0]).shape[1])  # outputs into place, as odst has them

@@ -73,7 +73,7 @@ def run(file: Path) -> None:
         val_out=x[y == K],
     )
     schedule = Schedule(phases=(Phase(steps=200, lr=0.05, shape="cosine", augment=("crop:2", "flip")),), batch=64)
-    make = lambda: make_network("tiny", K, (SIDE, SIDE, 3), [0.3] * 3, [0.2] * 3)  # noqa: E731
+    make = lambda: make_network("tiny", K, shape=(SIDE, SIDE, 3), mean=0.3, std=0.2)  # noqa: E731
     with tempfile.TemporaryDirectory() as scratch:
         rounds = list(self_train(Recipe(alpha=0.9, ratio=(1,)), data, make, [schedule], scratch=Path(scratch)))
     assert len(rounds) == 2 and rounds[1].selection is not None

@@ -22,10 +22,9 @@ from odst import Labelled, Phase, Schedule
 from odst.data.reading import read_set
 from odst.method.labelling import infer
 from odst.method.targets import Examples
-from odst.training.batches import mean_level
 from odst.training.steps import train
 from odst.vision.augmentation import augmenter
-from odst.vision.networks import make_network
+from odst.vision.networks import make_network, mean_level
 
 K, VAL_IN = 10, 500
 TRIAL = 100  # steps, to learn the machine's pace from
@@ -72,8 +71,7 @@ def labelled(file: Path) -> Labelled:
 
 
 def network(name: str, T: Labelled) -> nn.Module:
-    x = T.x[:5000] / 255.0
-    return make_network(name, K, (32, 32, 3), x.mean((0, 1, 2)).tolist(), x.std((0, 1, 2)).tolist())
+    return make_network(name, K, T.x[:5000])
 
 
 class Small:

@@ -79,7 +79,7 @@ def student(folder: Path) -> Examples:
 
 def network(name: str) -> torch.nn.Module:
     torch.manual_seed(0)
-    return make_network(name, K, (32, 32, 3), [0.5] * 3, [0.25] * 3).to(memory_format=torch.channels_last)
+    return make_network(name, K, shape=(32, 32, 3), mean=0.5, std=0.25).to(memory_format=torch.channels_last)
 
 
 def bare_steps(name: str, batch: int, steps: int) -> list[float]:

@@ -43,6 +43,6 @@ def blob_world(seed: int = 0, pool: int = 600, related: float = 0.25) -> Data:
 
 def make_mlp():
     """The MLP without its dropout: a world of six features has none to spare, and tests repeat its training step by step."""
-    network = make_network("mlp", 3, (6,), [0.0] * 6, [3.0] * 6)
+    network = make_network("mlp", 3, shape=(6,), std=3.0)
     network.net = nn.Sequential(*(layer for layer in network.net if not isinstance(layer, nn.Dropout)))
     return network

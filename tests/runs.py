@@ -72,10 +72,9 @@ def config(**changes: Any) -> Config:
 
 def make_run(path: Path, data: Data, settings: Config, *, rounds: int | None = None, finish: bool = True) -> RunDir:
     """Run `settings` over `data` as `odst run` does; `rounds` ends it early, without a final round."""
-    channels = data.labelled.x.shape[-1]
 
     def make_model() -> Any:
-        return make_network(settings.model.name, data.K, data.labelled.x.shape[1:], [0.3] * channels, [0.3] * channels)
+        return make_network(settings.model.name, data.K, shape=data.labelled.x.shape[1:], mean=0.3, std=0.3)
 
     run, recipe = RunDir(path), settings.recipe()
     run.begin(settings, describe(Prepared(settings, data, make_model, "cpu", None)))

@@ -1,5 +1,8 @@
+from dataclasses import fields
+
 import pytest
 
+from odst import Phase, Recipe, Schedule
 from odst.errors import UserError
 from odst.run.config import differing_keys, dump_config, parse_change, parse_config, presets, read_config
 
@@ -61,6 +64,31 @@ def test_students_change_what_they_name_and_the_last_one_serves_later_rounds():
     base, first, second = config.schedules()
     assert (base.batch, first.batch, second.batch) == (64, 7, 64)
     assert (first.weight_decay, second.weight_decay) == (base.weight_decay, 0.0)
+
+
+def test_students_may_change_every_key_of_a_schedule():
+    change = {"accumulate": 2, "ema": 0.5, "precision": "float32", "compile": True, "momentum": 0.5, "batch": 8}
+    change |= {"weight_decay": 0.5, "phases": [{"steps": 3, "lr": 0.2}]}
+    assert set(change) == {field.name for field in fields(Schedule)}
+    _, student = digits(training__students=[change]).schedules()
+    assert student == Schedule(**change | {"phases": (Phase(steps=3, lr=0.2),)})
+
+
+def test_a_config_takes_every_field_of_a_recipe_but_what_only_a_name_can_say():
+    section = digits().method.model_dump()
+    assert set(section) - {"name"} == {field.name for field in fields(Recipe)} - {"closed_world", "given_selection"}
+
+
+def test_a_students_fault_is_told_as_the_bases_is():
+    for change, says in (
+        ({"bach": 1}, "digits: unknown key training.students.0.bach. Did you mean 'batch'? Valid here: batch, "),
+        ({"phases": [{"lr": 1, "stepz": 1}]}, "unknown key training.students.0.phases.0.stepz. Did you mean 'steps'?"),
+        ({"phases": [{"lr": 1}]}, "training: a phase is either `epochs` or `steps` long, got epochs=None steps=None."),
+        ({"accumulate": 999}, "training.accumulate is between 1 and the batch (64), got 999."),
+    ):
+        with pytest.raises(UserError) as error:
+            digits(training__students=[change])
+        assert says in str(error.value)
 
 
 def test_the_keys_that_differ_are_named_and_saving_more_often_is_no_difference():

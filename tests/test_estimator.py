@@ -122,6 +122,9 @@ def test_marks_in_y_say_the_same_as_arguments(blobs, fitted):
     X, y = marked(blobs)
     named = np.where(y >= 0, NAMES[y].astype(object), y)
     twin = ODSTClassifier(**QUICK).fit(X, named)
+    text = ODSTClassifier(**QUICK).fit(X, named.astype(str))
+    assert text.classes_.tolist() == twin.classes_.tolist() == NAMES.tolist()
+    assert (text.predict_proba(blobs.test.x) == twin.predict_proba(blobs.test.x)).all()
     assert [rows.tolist() for rows in twin.selected_] == [rows.tolist() for rows in fitted.selected_]
     np.testing.assert_allclose(twin.predict_proba(blobs.test.x), fitted.predict_proba(blobs.test.x), atol=1e-3)
 
@@ -209,6 +212,17 @@ def test_a_grid_search_compares_methods(blobs):
     assert search.best_score_ > 0.9
 
 
+def test_text_labels_and_text_marks_go_through_cross_validation_and_a_grid_search(blobs):
+    X, y = marked(blobs)
+    named = np.where(y >= 0, NAMES[y], y.astype(str))
+    for labels in (named, named.astype(object)):
+        scores = cross_val_score(ODSTClassifier(**QUICK, ratio=(5,)), X, labels, cv=2)
+        assert (scores > 0.9).all()
+    search = GridSearchCV(ODSTClassifier(**QUICK, ratio=(5,)), {"alpha": [0.9, 0.95]}, cv=2).fit(X, named)
+    assert search.best_score_ > 0.9
+    assert search.classes_.tolist() == NAMES.tolist()
+
+
 def open_digits(seed):
     """Five digits are the task, with 20 labelled rows each; one pool row in four belongs to it."""
     x, y = load_digits(return_X_y=True)
@@ -264,7 +278,7 @@ def test_in_an_open_world_it_improves_on_its_base_and_beats_plain_self_training(
         ({}, {"unlabelled": np.zeros((5, 7))}, "X has 7 features, but ODSTClassifier is expecting 6"),
         ({}, {"out": np.full((5, 6), np.nan)}, "out: row 0 holds NaN or infinity"),
         ({}, {"val_in": (np.zeros((2, 6)), ["ash", "oak"])}, "val_in: class 'oak' has no labelled row in X"),
-        ({}, {"y": np.repeat(["ash", "-1"], [80, 82])}, "y: the text '-1' is no marker.* dtype object and the number -1"),
+        ({}, {"y": np.repeat(["ash", "-1"], [80, 82])}, "unlabelled: given, and 82 rows of X are marked -1 as well"),
         ({}, {"y": np.full(162, -1)}, "y: every row is marked"),
         ({}, {"y": np.repeat([0, -1], [80, 82])}, "unlabelled: given, and 82 rows of X are marked -1 as well"),
         ({}, {"y": np.repeat([0, 1, -2], [80, 80, 2])}, "out: given, and 2 rows of X are marked -2 as well"),

@@ -7,7 +7,7 @@ import torch
 
 from interruption import Interrupted, StopAfter
 from odst.errors import UserError
-from odst.method.labelling import BLOCK, Predictions, batch_for, infer, model_hash, weights
+from odst.method.labelling import BLOCK, Predictions, as_input, as_tensor, batch_for, infer, model_hash, weights
 from odst.progress import listening
 from odst.vision.networks import make_network
 
@@ -16,7 +16,7 @@ M, D, K = 2 * BLOCK + 700, 6, 3
 
 def network(seed=0):
     torch.manual_seed(seed)
-    return make_network("mlp", K, (D,), [0.0] * D, [1.0] * D)
+    return make_network("mlp", K, shape=(D,))
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,17 @@ def test_a_scan_broken_off_anywhere_goes_on_to_the_same_bits(tmp_path: Path, poo
     assert done <= images
     assert done % BLOCK == 0
     assert np.array_equal(infer(model, pool, out=out, name="label pool"), infer(model, pool))
+
+
+def test_what_a_network_is_given_is_the_same_in_training_labelling_and_an_exported_file():
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+    expected = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
+    plain, room = as_input(as_tensor(images, "cpu")), as_input(torch.from_numpy(images.astype(np.float32)))
+    augmented = as_input(torch.from_numpy(images), lambda x: x.flip(3))
+    for x in (plain, room, augmented.flip(3)):
+        assert torch.equal(x, expected)
+    assert plain.is_contiguous(memory_format=torch.channels_last)
+    assert as_input(torch.ones(2, 3, dtype=torch.float16)).dtype == torch.float32
 
 
 def test_of_large_images_fewer_go_through_the_network_at_once():

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]
 
 
 def image_network(name: str, K: int = 10, side: int = 32) -> Normalised:
-    network = make_network(name, K, (side, side, 3), MEAN, STD)
+    network = make_network(name, K, shape=(side, side, 3), mean=MEAN, std=STD)
     assert isinstance(network, Normalised)
     return network
 
@@ -213,12 +214,29 @@ def test_small_networks_learn_in_a_few_steps(name: str, K: int, error: float) ->
 
 
 def test_mlp_takes_features_and_images_do_not_fit_it() -> None:
-    network = make_network("mlp", 4, (20,), [0.0] * 20, [2.0] * 20)
+    network = make_network("mlp", 4, shape=(20,), std=2.0)
     assert network(torch.randn(3, 20)).shape == (3, 4)
     with pytest.raises(UserError, match=r"mlp takes feature vectors, the data are 32×32 images\. Take small"):
         image_network("mlp")
     with pytest.raises(UserError, match=r"resnet50 takes images, the data are feature vectors of length 20\. Take mlp"):
-        make_network("resnet50", 4, (20,), [0.0] * 20, [1.0] * 20)
+        make_network("resnet50", 4, shape=(20,))
+
+
+def test_a_network_given_the_labelled_images_normalises_by_their_mean_and_spread() -> None:
+    x = np.random.default_rng(0).integers(0, 200, (50, 8, 8, 3), dtype=np.uint8)
+    network = make_network("tiny", 4, x)
+    assert isinstance(network, Normalised)
+    pixels = torch.from_numpy(x).double().flatten(0, 2) / 255
+    assert torch.allclose(network.mean.flatten().double(), pixels.mean(0))
+    assert torch.allclose(network.std.flatten().double(), pixels.std(0, correction=0))
+    features = np.full((7, 5), 3.0)
+    network = make_network("mlp", 4, images=features)
+    assert network.mean.tolist() == [[3.0] * 5] and network.std.tolist() == [[1.0] * 5]  # a feature that never changes
+
+
+def test_a_network_for_no_rows_is_refused() -> None:
+    with pytest.raises(UserError, match=r"mlp for what rows\? Give make_network the labelled images, or the shape"):
+        make_network("mlp", 4)
 
 
 def test_an_unknown_network_names_the_nearest() -> None:

@@ -30,6 +30,14 @@ def test_odst_is_alpha_998_damping_a_half_three_rounds():
     assert (ODST.alpha, ODST.damping, ODST.rounds) == (0.998, 0.5, 3)
 
 
+def test_one_alpha_serves_both_thresholds_unless_one_of_them_has_its_own():
+    assert ODST.alphas(val_out=True) == (0.998, 0.998)
+    assert ODST.alphas(val_out=False) == (0.998, None)
+    assert ST.alphas(val_out=True) == (0.998, None)
+    assert Recipe(alpha=0.9, alpha_in=0.8).alphas(val_out=True) == (0.8, 0.9)
+    assert Recipe(alpha_out=0.7, in_threshold=False).alphas(val_out=True) == (None, 0.7)
+
+
 def test_the_methods_are_the_rows_of_the_papers_tables():
     def row(recipe):
         return recipe.out_threshold, recipe.rest_weight > 0, recipe.damping, recipe.ratio

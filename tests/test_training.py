@@ -1,8 +1,13 @@
+import json
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from blobs import blob_world, make_mlp
 from interruption import Interrupted, StopAfter
@@ -64,6 +69,39 @@ def test_a_foreign_checkpoint_is_refused(tmp_path: Path):
         fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
     with pytest.raises(UserError, match="another training"):
         fit(blob_world(), scratch=tmp_path, seed=1)
+
+
+@pytest.mark.parametrize("change", ["a label of T", "an image of T", "a label of val_in", "the pool", "its exclusions"])
+def test_a_checkpoint_of_other_sets_is_refused(tmp_path: Path, change: str):
+    data = blob_world()
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
+        fit(data, scratch=tmp_path, checkpoint_seconds=0)
+    T, val_in, pool = deepcopy((data.labelled, data.val_in, data.pool))
+    if change == "a label of T":
+        T.y[0] = (T.y[0] + 1) % 3
+    elif change == "an image of T":
+        T.x[0] += 1
+    elif change == "a label of val_in":
+        val_in.y[0] = (val_in.y[0] + 1) % 3
+    elif change == "the pool":
+        pool = replace(pool, x=pool.x + 1)
+    else:
+        pool = replace(pool, excluded=np.array([5]))
+    with pytest.raises(UserError, match="belongs to another training or an older odst"):
+        fit(replace(data, labelled=T, val_in=val_in, pool=pool), scratch=tmp_path)
+
+
+def test_a_checkpoint_that_does_not_say_what_ours_says_is_an_older_odsts(tmp_path: Path):
+    with pytest.raises(Interrupted), listening(StopAfter(80)):
+        fit(blob_world(), scratch=tmp_path, checkpoint_seconds=0)
+    file = tmp_path / "train-0.safetensors"
+    with safe_open(file, "pt") as opened:
+        state = json.loads(opened.metadata()["state"])
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    del state["val_in"]
+    save_file(tensors, file, {"state": json.dumps(state)})
+    with pytest.raises(UserError, match=r"belongs to another training or an older odst\. Delete it"):
+        fit(blob_world(), scratch=tmp_path)
 
 
 def test_the_kept_model_has_the_lowest_val_error_of_the_last_fifth_and_of_equals_the_later():

@@ -59,7 +59,7 @@ def joint_loss(examples: Examples) -> float:
 
 if __name__ == "__main__":
     data = world()
-    with distributed.joined("cpu"):
+    with distributed.process_group("cpu"):
         loss = joint_loss(student(data))
         if distributed.rank() > 0:
             follow("cpu", lambda: (data, network))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from odst.files import write_json
 from odst.method.labelling import infer
-from odst.run.config import PhaseSection, read_config
+from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
 from odst.run.preparation import prepare
+from odst.training.schedule import Phase
 
 SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],
@@ -58,8 +59,8 @@ def schedule(**changes: Any) -> dict[str, Any]:
     """The preset's schedule, with fewer steps or another augmentation."""
     training = read_config("open-world-cpu", {}).training
 
-    def changed(phases: Iterable[PhaseSection], shorter: int = 1, **others: Any) -> list[dict[str, Any]]:
-        return [p.model_dump(exclude_none=True) | {"steps": (p.steps or 0) // shorter, **others} for p in phases]
+    def changed(phases: Iterable[Phase], shorter: int = 1, **others: Any) -> list[dict[str, Any]]:
+        return [asdict(p) | {"steps": (p.steps or 0) // shorter, **others} for p in phases]
 
     return {
         "training.phases": changed(training.phases, **changes),

@@ -2,8 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -26,7 +27,7 @@ from odst.seeds import stream
 from odst.self_training import Round, self_train
 from odst.training.precision import pick_device
 from odst.training.schedule import Phase, Schedule
-from odst.vision.networks import make_network, statistics
+from odst.vision.networks import make_network
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes
 STEPS, PASSES = 300, 20  # a training is at least so many steps, and at least so many passes over the labelled rows
@@ -180,10 +181,6 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
             raise UserError("y: every row is marked -1 (pool) or -2 (none of the classes). Label at least two classes.")
         check_classification_targets(y[labelled])
         self.classes_, codes = np.unique(y[labelled], return_inverse=True)
-        for text in {str(POOL), str(OUT)} & set(self.classes_.tolist()):
-            raise UserError(
-                f"y: the text {text!r} is no marker. For labels that are text use an array of dtype object and the number {text}."
-            )
         for name, rows, marker in (("unlabelled", unlabelled, in_pool), ("out", out, is_out)):
             if rows is not None and marker.any():
                 raise UserError(
@@ -242,14 +239,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
         phase = Phase(steps=steps, lr=self.lr, shape="cosine", augment=tuple(self.augment))
         return Schedule(phases=(phase,), batch=self.batch)
 
-    def _network(self, data: Data) -> Any:
-        mean, std = statistics(data.labelled.x)
+    def _network(self, data: Data) -> Callable[[], nn.Module]:
         name = ("mlp" if len(self._shape) == 1 else "small") if self.model == "auto" else self.model
-
-        def make_model() -> nn.Module:
-            return make_network(name, data.K, self._shape, mean, std)
-
-        return make_model
+        return partial(make_network, name, data.K, data.labelled.x)
 
     # from what the loop yields to what the user asks for
 
@@ -267,7 +259,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _marked(y: np.ndarray, marker: int) -> np.ndarray:
-    return np.zeros(len(y), bool) if y.dtype.kind in "US" else np.asarray(y == marker, bool)
+    """Where y is the mark, as a number or as text: scikit-learn's splitters cannot sort an array that mixes the two."""
+    y = y.astype(object)
+    return np.asarray((y == marker) | (y == str(marker)), bool)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -57,6 +57,12 @@ class Recipe:
     def rounds(self) -> int:
         return len(self.ratio if self.k is None else self.k)
 
+    def alphas(self, val_out: bool) -> tuple[float | None, float | None]:
+        """Of the in- and the out-threshold; None for one that the method, or a run without val_out, does without."""
+        alpha_in = (self.alpha_in or self.alpha) if self.in_threshold else None
+        alpha_out = (self.alpha_out or self.alpha) if self.out_threshold and val_out else None
+        return alpha_in, alpha_out
+
     def per_class(self, t: int, n: int, K: int) -> int:
         """k of round t: the most images one class may take."""
         k = self.k[t] if self.k is not None else round(self.ratio[t] * n / K)

@@ -102,9 +102,7 @@ def calibrated(recipe: Recipe, data: Data, t: int, model: nn.Module, I: Selectio
     logits_in = infer(model, data.val_in.x, device=device)
     logits_out = None if data.val_out is None else infer(model, data.val_out, device=device)
     temperature = fit_temperature(logits_in, data.val_in.y, recipe.calibrate)
-    alpha_in = (recipe.alpha_in or recipe.alpha) if recipe.in_threshold else None
-    alpha_out = (recipe.alpha_out or recipe.alpha) if recipe.out_threshold and logits_out is not None else None
-    tau = thresholds(logits_in, data.val_in.y, logits_out, temperature, alpha_in, alpha_out)
+    tau = thresholds(logits_in, data.val_in.y, logits_out, temperature, *recipe.alphas(logits_out is not None))
     return Round(t, model, temperature, tau, I, logits_in, logits_out)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from odst.classifier.load import Classifier
 from odst.errors import UserError
 from odst.files import whole
+from odst.method.labelling import as_input
 from odst.run.directory import RunDir
 from odst.seeds import stream
 
@@ -24,14 +25,12 @@ OPSET = 18
 class Calibrated(nn.Module):
     """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities out."""
 
-    def __init__(self, model: nn.Module, temperature: float, images: bool):
+    def __init__(self, model: nn.Module, temperature: float):
         super().__init__()
-        self.model, self.temperature, self.images = model, temperature, images
+        self.model, self.temperature = model, temperature
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.images:
-            x = x.permute(0, 3, 1, 2).float() / 255
-        return torch.softmax(self.model(x) / self.temperature, dim=1)
+        return torch.softmax(self.model(as_input(x)) / self.temperature, dim=1)
 
 
 def export_onnx(classifier: Classifier, file: Path) -> float:
@@ -42,14 +41,14 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
     onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
     _needed("onnxscript")
     x = example(classifier)
-    module = Calibrated(classifier.model.cpu(), classifier.temperature, len(classifier.shape) == 3).eval()
+    module = Calibrated(classifier.model.cpu(), classifier.temperature).eval()
     with whole(file) as temporary:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter talks to itself
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module,
                 (torch.from_numpy(x[:2]),),
-                input_names=["images" if module.images else "features"],
+                input_names=["images" if x.ndim == 4 else "features"],
                 output_names=["probabilities"],
                 dynamic_shapes=({0: torch.export.Dim("n")},),
                 opset_version=OPSET,

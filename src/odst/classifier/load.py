@@ -20,7 +20,6 @@ from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.method.selection import thresholds
 from odst.progress import stage
-from odst.recipe import Recipe
 from odst.run.directory import RunDir
 from odst.run.preparation import labels_of
 from odst.run.round_note import thresholds_from_json
@@ -90,15 +89,10 @@ class Classifier:
 
     def at(self, alpha: float) -> "Classifier":
         """The same classifier with the thresholds of another alpha."""
-        Recipe(alpha=alpha)
-        recipe = self.run.config().recipe()
+        recipe = replace(self.run.config().recipe(), alpha=alpha, alpha_in=None, alpha_out=None)
         y, logits = labels_of(self.run, self.round)["val_in"], self.run.logits(self.round)
         out = logits.get("val_out")
-        tau = thresholds(
-            logits["val_in"], y, out, self.temperature,
-            alpha if recipe.in_threshold else None,
-            alpha if recipe.out_threshold and out is not None else None,
-        ).tau  # fmt: skip
+        tau = thresholds(logits["val_in"], y, out, self.temperature, *recipe.alphas(out is not None)).tau
         return replace(self, tau=tau)
 
 
@@ -119,8 +113,7 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
         raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, there))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
-    channels = shape[-1]
-    model = make_network(folder.config().model.name, len(classes), shape, [0.0] * channels, [1.0] * channels)
+    model = make_network(folder.config().model.name, len(classes), shape=shape)
     return Classifier(
         run=folder,
         round=round,

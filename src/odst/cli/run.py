@@ -46,7 +46,7 @@ def run(
     from odst.run.config import parse_change, read_config
     from odst.run.directory import RunDir
     from odst.run.execution import execute
-    from odst.run.torchrun import team
+    from odst.run.torchrun import first_process
 
     changes = dict(parse_change(text) for text in change or [])
     given = {
@@ -68,7 +68,7 @@ def run(
             page = forecast(settings, out)
         console.print(page, soft_wrap=True, highlight=False)
         return
-    with team(settings, out) as leading, bars(quiet, verbose) as console:
+    with first_process(settings, out) as leading, bars(quiet, verbose) as console:
         if not leading:
             return
         best = execute(settings, out, fresh=fresh)

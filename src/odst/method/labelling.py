@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,16 +67,18 @@ def batch_for(x: Images) -> int:
     return max(1, min(BATCH, BATCH * 64 * 64 // (x.shape[1] * x.shape[2]))) if is_image(x) else BATCH
 
 
-def as_input(rows: np.ndarray, device: torch.device | str, room: torch.Tensor | None = None) -> torch.Tensor:
-    """Images as float NCHW in [0, 1] (channels last in memory), features as they are. `room` is where the floats of at most
-    so many images go: fresh memory for every batch costs a small network one image in twelve."""
-    if room is not None:
-        room.numpy()[: len(rows)] = rows
-        return room[: len(rows)].div_(255).permute(0, 3, 1, 2)
-    x = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(
-        device
-    )  # a mapped pool is read-only: torch wants a copy
-    return x.permute(0, 3, 1, 2).float().div(255) if x.ndim == 4 else x.float()
+def as_tensor(rows: np.ndarray, device: torch.device | str) -> torch.Tensor:
+    """A mapped pool is read-only: torch wants a copy."""
+    return torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device)
+
+
+def as_input(x: torch.Tensor, augment: Callable[[torch.Tensor], torch.Tensor] | None = None) -> torch.Tensor:
+    """What a network is given of rows: images (n, H, W, 3), augmented as NCHW, in [0, 1] and channels last in memory;
+    features as float32. Levels that are floats already are divided where they lie."""
+    if x.ndim == 2:
+        return x.float()
+    x = x.permute(0, 3, 1, 2)
+    return (x if augment is None else augment(x)).float().div_(255)
 
 
 @torch.inference_mode()
@@ -97,9 +99,10 @@ def infer(
     model = model.to(device).eval()
     if is_image(x):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    K = model(as_input(x[:1], device)).shape[1]
+    K = model(as_input(as_tensor(x[:1], device))).shape[1]
     file = None if out is None else _Scan(out, model_hash(model), identity, len(x), K)
     done, step = 0 if file is None else file.done, batch_for(x)
+    # Where the floats of a batch of images go: fresh memory for every batch costs a small network one image in twelve
     room = torch.empty(min(step, len(x)), *x.shape[1:]) if is_image(x) and device == "cpu" else None
     logits = np.empty((len(x) if file is None else min(BLOCK, len(x)), K), np.float32)
     with stage(name, len(x), "images", done) if name else nullcontext(lambda n: None) as advance:
@@ -108,7 +111,11 @@ def infer(
             part = logits[block : block + n] if file is None else logits[:n]
             for start in range(0, n, step):
                 batch = x[block + start : block + min(start + step, n)]
-                z = model(as_input(batch, device, room)).float().cpu().numpy()
+                if room is None:
+                    rows = as_tensor(batch, device)
+                else:
+                    (rows := room[: len(batch)]).numpy()[:] = batch
+                z = model(as_input(rows)).float().cpu().numpy()
                 if z.shape != (len(batch), K):
                     raise UserError(
                         f"model: it made {z.shape} of {len(batch)} images. It must return ({len(batch)}, {K})."

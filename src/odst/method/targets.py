@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odst.data.images import Labelled, Pool
+from odst.data.images import Labelled, Pool, fingerprint
 from odst.method.labelling import Predictions
 from odst.method.selection import Selection
 
@@ -51,13 +51,15 @@ class Examples:
         return len(self.T) + len(self.entries)
 
     def digest(self) -> str:
-        """What these examples are, in short: enough to tell a student's from another's."""
-        state = hashlib.blake2b(
-            f"{len(self.T)} {self.damping} {self.p and self.p.temperature}".encode(), digest_size=16
-        )
-        if self.I is not None:
-            for array in (self.I.ids, self.I.classes, self.I.copies, self.I.log_odds):
-                state.update(np.ascontiguousarray(array).data)
+        """What these examples are, in short: enough to tell a training's from another's. T is read, of the pool its id."""
+        head = [fingerprint(self.T.x, self.T.y), self.K, self.damping, self.p and self.p.temperature]
+        arrays = [] if self.I is None else [self.I.ids, self.I.classes, self.I.copies, self.I.log_odds]
+        if self.U is not None:
+            head.append(self.U.id)
+            arrays.append(self.U.excluded)
+        state = hashlib.blake2b(repr(head).encode(), digest_size=16)
+        for array in arrays:
+            state.update(np.ascontiguousarray(array).data)
         return state.hexdigest()
 
     def batch(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from odst.seeds import key, stream
 from odst.self_training import seeded
 from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
-from odst.vision.networks import make_network, statistics
+from odst.vision.networks import make_network
 from odst.vision.sheets import contact_sheet
 
 MOST, LEAST = 2500, 100  # images in the sample: a tenth of the pool between these bounds, half of a small pool
@@ -49,10 +49,9 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
         raise UserError("pool: too few images to take a val_out from. Give a val_out of your own with --val-out.")
     ids = np.sort(stream(seed, "val_out").choice(inside, n, replace=False))
     rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
-    shape, (mean, std) = data.labelled.x.shape[1:], statistics(data.labelled.x)
-    name = quick_network(shape)
-    model = seeded(lambda: make_network(name, data.K, shape, mean, std), key(seed, "val_out", "init"))
-    augment = ("crop:4",) if is_image(data.labelled.x) else ()
+    x = data.labelled.x
+    model = seeded(lambda: make_network(quick_network(x.shape[1:]), data.K, x), key(seed, "val_out", "init"))
+    augment = ("crop:4",) if is_image(x) else ()
     schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=0.1, shape="cosine", augment=augment),))
     examples = Examples(data.labelled, rest, p=None, I=None, damping=1.0, K=data.K)
     model = train(model, examples, schedule, data.val_in, rest_weight=1.0, seed=seed, t=0, device=device)

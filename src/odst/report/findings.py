@@ -100,7 +100,7 @@ def _round(run: RunDir, t: int, labels: dict[str, np.ndarray], name: str, recipe
     note, logits = run.note(t), run.logits(t)
     temperature = note["temperature"]
     rows, short = None, []
-    alpha_in, alpha_out = alphas(recipe, "val_out" in logits)
+    alpha_in, alpha_out = recipe.alphas("val_out" in logits)
     if len(logits["val_in"]) > 1 and len(logits.get("val_out", "ab")) > 1:
         y = labels["val_in"]
         rows = contract(logits["val_in"], y, logits.get("val_out"), temperature, alpha_in, alpha_out, seed=seed)
@@ -121,10 +121,3 @@ def _round(run: RunDir, t: int, labels: dict[str, np.ndarray], name: str, recipe
         error_interval=error_interval(logits[name], labels[name], seed=seed),
         placements=placements(scores[name], [scores[key] for key in outs]) if outs else None,
     )
-
-
-def alphas(recipe: Recipe, val_out: bool) -> tuple[float | None, float | None]:
-    """Of the in- and the out-threshold; None for one that the method does without."""
-    alpha_in = (recipe.alpha_in or recipe.alpha) if recipe.in_threshold else None
-    alpha_out = (recipe.alpha_out or recipe.alpha) if recipe.out_threshold and val_out else None
-    return alpha_in, alpha_out

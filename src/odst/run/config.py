@@ -2,17 +2,18 @@
 
 import difflib
 import tomllib
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from odst.data.sets import DataSection
 from odst.errors import UserError
 from odst.recipe import METHODS, Recipe
-from odst.training.schedule import Phase, Precision, Schedule
+from odst.training.schedule import Schedule
 
 PRESETS = Path(__file__).parent.parent / "presets"
 
@@ -21,57 +22,30 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MethodSection(Section):
+def differing(of: type, *, without: Sequence[str] = (), **others: Any) -> type[Section]:
+    """A section that may name any field of a frozen dataclass, beside `others`; what it does not name is None."""
+    named = {f.name: (f.type | None, None) for f in fields(of) if f.name not in without}  # type: ignore[operator]
+    return create_model(of.__name__, __base__=Section, **others, **named)  # type: ignore[call-overload]
+
+
+class MethodSection(differing(Recipe, without=("closed_world", "given_selection"), name=(str, "odst"))):  # type: ignore[misc]
     """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
     supervised and oe none."""
 
-    name: str = "odst"
-    alpha: float | None = None
-    alpha_in: float | None = None
-    alpha_out: float | None = None
-    in_threshold: bool | None = None
-    out_threshold: bool | None = None
-    rest_weight: float | None = None
-    damping: float | None = None
-    ratio: tuple[float, ...] | None = None
-    k: tuple[int, ...] | None = None
-    max_copies: int | None = None
-    calibrate: Literal["ece", "nll", "none"] | None = None
-    warm_start: bool | None = None
+
+class StudentSection(differing(Schedule)):  # type: ignore[misc]
+    """What differs for one student; the first entry is round 1, the last one serves all later rounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSection(Schedule):
+    """The schedule of the base, and what differs for the students."""
+
+    students: tuple[StudentSection, ...] = ()
 
 
 class ModelSection(Section):
     name: str = "small"
-
-
-class PhaseSection(Section):
-    lr: float
-    epochs: float | None = None
-    steps: int | None = None
-    shape: Literal["constant", "cosine", "linear"] = "constant"
-    end: float = 0.0
-    augment: tuple[str, ...] = ()
-
-
-class StudentSection(Section):
-    """What differs for one student; the first entry is round 1, the last one serves all later rounds."""
-
-    batch: int | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-    phases: tuple[PhaseSection, ...] | None = None
-
-
-class TrainingSection(Section):
-    batch: int = 128
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    accumulate: int = 1
-    ema: float | None = None
-    precision: Precision = "auto"
-    compile: bool = False
-    phases: tuple[PhaseSection, ...]
-    students: tuple[StudentSection, ...] = ()
 
 
 class RunSection(Section):
@@ -93,7 +67,8 @@ class Config(Section):
         if name not in METHODS:
             raise UserError(f"method: {name!r} is not one of {', '.join(METHODS)}.{_nearest(name, METHODS)}")
         named = METHODS[name][0]
-        changes = {key: value for key, value in self.method.model_dump(exclude={"name"}).items() if value is not None}
+        changes = _named(self.method)
+        del changes["name"]
         for key in ("ratio", "k"):
             if key in changes and len(named.ratio) < 3:
                 changes[key] = changes[key][-1:] if named.ratio else ()
@@ -102,13 +77,12 @@ class Config(Section):
         return replace(named, **changes)
 
     def schedules(self) -> list[Schedule]:
-        base = self.training.model_dump(exclude={"students"})
-        changes = [student.model_dump(exclude_none=True) for student in self.training.students]
-        return [_schedule(base | change) for change in [{}, *changes]]
+        base = Schedule(**{f.name: getattr(self.training, f.name) for f in fields(Schedule)})
+        return [base, *(replace(base, **_named(student)) for student in self.training.students)]
 
 
-def _schedule(values: dict[str, Any]) -> Schedule:
-    return Schedule(**{**values, "phases": tuple(Phase(**phase) for phase in values["phases"])})
+def _named(section: Section) -> dict[str, Any]:
+    return {key: value for key, value in section if value is not None}
 
 
 def presets() -> list[str]:
@@ -148,7 +122,8 @@ def parse_config(values: dict[str, Any], name: str) -> Config:
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{name}: {_explain(error)}") from None
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        raise (cause if isinstance(cause, UserError) else UserError(f"{name}: {_explain(error)}")) from None
     config.recipe()
     config.schedules()
     return config
@@ -197,7 +172,7 @@ def _explain(error: ValidationError) -> str:
     """The first fault of a config in one line, an unknown key with its nearest valid name."""
     fault = error.errors()[0]
     place = ".".join(map(str, fault["loc"]))
-    if fault["type"] == "extra_forbidden":
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):  # of a section, of a dataclass
         valid = _keys_beside(fault["loc"])
         return f"unknown key {place}.{_nearest(str(fault['loc'][-1]), valid)} Valid here: {', '.join(valid)}."
     if fault["type"] == "missing":
@@ -208,16 +183,19 @@ def _explain(error: ValidationError) -> str:
 
 
 def _keys_beside(place: tuple[int | str, ...]) -> list[str]:
-    model: Any = Config
+    keys = _keys(Config)
     for part in place[:-1]:
-        if isinstance(part, int):
-            continue
-        annotation = model.model_fields[part].annotation if hasattr(model, "model_fields") else None
-        while annotation is not None and not hasattr(annotation, "model_fields"):
-            inner = [a for a in getattr(annotation, "__args__", ()) if a is not Ellipsis and a is not type(None)]
-            annotation = inner[0] if inner else None
-        model = annotation
-    return list(getattr(model, "model_fields", {}))
+        keys = _keys(keys.get(part)) if isinstance(part, str) else keys
+    return list(keys)
+
+
+def _keys(kind: Any) -> dict[str, Any]:
+    """The keys of a section and their types; of a tuple or a choice, those of the first section in it."""
+    if is_dataclass(kind):
+        return {f.name: f.type for f in fields(kind)}
+    if hasattr(kind, "model_fields"):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return next(filter(None, map(_keys, getattr(kind, "__args__", ()))), {})
 
 
 def _nearest(name: str, valid: Any) -> str:

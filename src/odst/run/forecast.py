@@ -9,15 +9,16 @@ import numpy as np
 import torch
 
 from odst.data.images import Counted, is_image
-from odst.method.labelling import as_input, batch_for, weights
+from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import stage
 from odst.run.config import Config
 from odst.run.preparation import Prepared, prepare
-from odst.training.batches import Joint, mean_level
+from odst.training.batches import Joint
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
 from odst.training.steps import eq3, explained
 from odst.vision.augmentation import augmenter
+from odst.vision.networks import mean_level
 
 TRIAL = 2.0  # seconds of measuring for each of training and labelling
 
@@ -70,8 +71,8 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
     dtype = resolve(schedule.precision, device)
 
     def step() -> None:
-        x = torch.from_numpy(np.ascontiguousarray(T.x[rows])).to(device)
-        batch = augment(x.permute(0, 3, 1, 2), torch.Generator().manual_seed(0)).float() / 255 if images else x.float()
+        generator = torch.Generator().manual_seed(0)
+        batch = as_input(as_tensor(T.x[rows], device), lambda images: augment(images, generator))
         optimizer.zero_grad()
         for i in range(schedule.accumulate):
             part = Joint(batch, target, target).part(i, schedule.accumulate)
@@ -84,7 +85,7 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
 
     def label() -> None:
         with torch.inference_mode():
-            model(as_input(T.x[np.arange(at_once) % len(T)], device)).cpu()
+            model(as_input(as_tensor(T.x[np.arange(at_once) % len(T)], device))).cpu()
 
     model.train()
     with explained(schedule, device):

@@ -6,6 +6,7 @@ import logging
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from odst.run.directory import RunDir
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
-from odst.vision.networks import make_network, statistics
+from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")
 
@@ -53,12 +54,8 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         given = read_selection(Path(config.data.selection), data)
     check_data(recipe, data, given)
     _check_corruptions(config, data)
-    mean, std = statistics(data.labelled.x)
     device = pick_device(config.run.device)
-
-    def make_model() -> nn.Module:
-        return make_network(config.model.name, data.K, data.labelled.x.shape[1:], mean, std)
-
+    make_model = partial(make_network, config.model.name, data.K, data.labelled.x)
     make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
     for schedule in config.schedules():
         resolve(schedule.precision, device)

@@ -20,7 +20,7 @@ from odst.training.steps import train
 
 
 @contextmanager
-def team(config: Config, out: Path) -> Iterator[bool]:
+def first_process(config: Config, out: Path) -> Iterator[bool]:
     """True in the process that is to run the scheme. The others follow it first, and then get False."""
     device = pick_device(config.run.device)
 
@@ -28,7 +28,7 @@ def team(config: Config, out: Path) -> Iterator[bool]:
         prepared = prepare(config, out)
         return prepared.data, prepared.make_model
 
-    with processes.joined(device):
+    with processes.process_group(device):
         if processes.rank() > 0:
             follow(device, sets_and_network)
             yield False

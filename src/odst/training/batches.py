@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from odst.data.images import Images, is_image
+from odst.data.images import is_image
+from odst.method.labelling import as_input, as_tensor
 from odst.method.targets import Examples
 from odst.seeds import Shuffle, key
 from odst.training.schedule import Plan
 from odst.vision.augmentation import augmenter
+from odst.vision.networks import mean_level
 
 AHEAD = 2  # batches: one ready, one in the making
 
@@ -40,7 +42,7 @@ class Draw:
 
     def __init__(self, examples: Examples, plan: Plan, *, rest: bool, seed: int, t: int, device: str):
         self.examples, self.plan, self.seed, self.t, self.device = examples, plan, seed, t, device
-        self.joined = Shuffle(len(examples), seed, "joined", t)
+        self.union = Shuffle(len(examples), seed, "joined", t)  # T ∪ I; what it was first called is part of the bits
         self.rest = Shuffle(len(examples.rest), seed, "rest", t) if rest and examples.rest else None
         fill = mean_level(examples.T.x) if is_image(examples.T.x) else ()
         self.augment = {phase.augment: augmenter(phase.augment, fill) for phase in plan.phases}
@@ -48,29 +50,18 @@ class Draw:
     def __call__(self, step: int) -> Joint:
         phase, _ = self.plan.at(step)
         places = np.arange(step * self.plan.batch, (step + 1) * self.plan.batch)
-        x, q = self.examples.batch(self.joined[places])
+        x, q = self.examples.batch(self.union[places])
         v = None
         if self.rest is not None:
             x_rest, v_rest = self.examples.rest_batch(self.rest[places])
             x, v = np.concatenate([x, x_rest]), self._targets(v_rest)
-        batch = self._input(x, self.augment[phase.augment], key(self.seed, "augment", self.t, step))
+        generator = torch.Generator().manual_seed(key(self.seed, "augment", self.t, step))
+        augment = self.augment[phase.augment]
+        batch = as_input(as_tensor(x, self.device), lambda images: augment(images, generator))
         return Joint(batch, self._targets(q), v)
-
-    def _input(self, rows: np.ndarray, augment: Callable, seed: int) -> torch.Tensor:
-        """Images augmented as uint8 and then in [0, 1], channels last in memory; features as they are."""
-        x = torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
-        if x.ndim == 2:
-            return x.float()
-        return augment(x.permute(0, 3, 1, 2), torch.Generator().manual_seed(seed)).float().div_(255)
 
     def _targets(self, p: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(p).to(self.device, torch.float32)
-
-
-def mean_level(x: Images) -> tuple[int, ...]:
-    """The mean colour of a set, 0 to 255: what crops, cutouts and turned corners are filled with."""
-    sample = x[np.linspace(0, len(x) - 1, min(len(x), 10_000)).astype(np.int64)]
-    return tuple(int(level) for level in sample.reshape(-1, sample.shape[-1]).mean(axis=0).round())
 
 
 def ahead(draw: Callable[[int], Joint], steps: Sequence[int]) -> Generator[Joint]:

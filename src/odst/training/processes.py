@@ -35,8 +35,8 @@ def size() -> int:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[None]:
-    """Join the processes of this torchrun, each with its own GPU where there are some; alone it does nothing."""
+def process_group(device: str) -> Iterator[None]:
+    """The processes of this torchrun as one group, each with its own GPU where there are some; alone it does nothing."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return

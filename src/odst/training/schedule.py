@@ -41,7 +41,6 @@ class Phase:
 class Schedule:
     """Nesterov SGD. Each step takes `batch` images of T ∪ I and as many of the rest."""
 
-    phases: tuple[Phase, ...]
     batch: int = 128
     momentum: float = 0.9
     weight_decay: float = 5e-4
@@ -49,6 +48,7 @@ class Schedule:
     ema: float | None = None  # decay of a running mean of the weights, which is then what is judged and kept
     precision: Precision = "auto"  # of the forward and backward pass
     compile: bool = False  # torch.compile
+    phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
         if not self.phases:

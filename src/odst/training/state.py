@@ -76,7 +76,7 @@ class Training:
             with safe_open(file, "pt") as opened:
                 state = json.loads(opened.metadata()["state"])
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            was = {name: state[name] for name in identity}
+            was = {name: state[name] for name in identity if name in state}
             if state["hash"] != _hash(tensors):
                 raise ValueError("its tensors have changed since they were written")
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
@@ -85,7 +85,7 @@ class Training:
             ) from None
         if was != identity:
             raise UserError(
-                f"{file}: this checkpoint belongs to another training. Delete it to train the round from its start."
+                f"{file}: this checkpoint belongs to another training or an older odst. Delete it to train the round from its start."
             )
         self.model.load_state_dict(_part(tensors, "model"))
         if self.average is not None:

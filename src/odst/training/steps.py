@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from odst.data.images import Labelled, is_image
+from odst.data.images import Labelled, fingerprint, is_image
 from odst.errors import UserError, is_out_of_memory
 from odst.files import digest
 from odst.method.labelling import infer, model_hash
@@ -60,15 +60,16 @@ def train(
     processes.call_in(model, examples, schedule, rest_weight=rest_weight, seed=seed, t=t, scratch=scratch)
     plan = schedule.plan(len(examples))
     checks = set(plan.checks())
-    identity = {
+    file = checkpoint_file(scratch, t) if scratch else None
+    identity = {} if file is None else {
         "seed": seed,
         "t": t,
         "schedule": digest(asdict(schedule)),
         "start": model_hash(model),
         "examples": examples.digest(),
+        "val_in": fingerprint(val_in.x, val_in.y),
         "rest_weight": rest_weight,
-    }
-    file = checkpoint_file(scratch, t) if scratch else None
+    }  # fmt: skip
     dtype = resolve(schedule.precision, device)
     now = begin(model, schedule, is_image(examples.T.x), dtype, device)
     if file is not None and file.exists():

@@ -127,22 +127,45 @@ IMAGE_NETWORKS: dict[str, tuple[int, int, Callable[[int, int], nn.Module]]] = {
 NAMES = [*IMAGE_NETWORKS, "mlp"]
 
 
-def make_network(name: str, K: int, shape: tuple[int, ...], mean: Sequence[float], std: Sequence[float]) -> nn.Module:
-    """A fresh network for rows of `shape`, (H, W, 3) or (D,): float32 NCHW in [0, 1], or (B, D), to logits (B, K).
+def make_network(
+    name: str,
+    K: int,
+    images: Any = None,
+    *,
+    shape: tuple[int, ...] = (),
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
+) -> nn.Module:
+    """A fresh network for rows like the labelled `images` (or features), which normalises by their mean and spread.
 
-    Weights are drawn from torch's global generator. `mean` and `std` are per channel in [0, 1], or per feature.
+    It takes float32 NCHW in [0, 1], or (B, D), to logits (B, K). Its weights are drawn from torch's global generator. Without
+    images, `shape` is that of a row, (H, W, 3) or (D,), and `mean` and `std` are per channel in [0, 1], or per feature.
     """
+    if images is not None:
+        shape, (mean, std) = tuple(images.shape[1:]), statistics(images)
+    if not shape:
+        raise UserError(f"model: {name} for what rows? Give make_network the labelled images, or the shape of a row.")
     body = _build(name, K, shape)
     dims = (1, -1, 1, 1) if len(shape) == 3 else (1, -1)
-    return Normalised(body, torch.tensor(mean).float().view(dims), torch.tensor(std).float().view(dims))
+    return Normalised(body, *(torch.tensor(one).float().expand(shape[-1]).clone().view(dims) for one in (mean, std)))
 
 
-def statistics(x: Any) -> tuple[list[float], list[float]]:
+def statistics(images: Any) -> tuple[list[float], list[float]]:
     """Mean and spread of the channels of labelled images in [0, 1], or of each feature: what a network normalises with."""
-    rows = x[np.linspace(0, len(x) - 1, min(len(x), 10_000)).astype(np.int64)]
-    rows = rows.reshape(-1, rows.shape[-1]).astype(np.float64) / (255 if len(x.shape) == 4 else 1)
+    rows = _sample(images).astype(np.float64) / (255 if len(images.shape) == 4 else 1)
     std = rows.std(axis=0)
     return rows.mean(axis=0).tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
+def mean_level(images: Any) -> tuple[int, ...]:
+    """The mean colour of a set, 0 to 255: what crops, cutouts and turned corners are filled with."""
+    return tuple(int(level) for level in _sample(images).mean(axis=0).round())
+
+
+def _sample(images: Any) -> np.ndarray:
+    """The pixels of at most 10,000 images at even distances, or so many rows of features."""
+    rows = images[np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(np.int64)]
+    return rows.reshape(-1, rows.shape[-1])
 
 
 def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:

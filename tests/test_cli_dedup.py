@@ -63,6 +63,22 @@ def test_the_command_lists_leaks_between_any_two_sets(folder: Path):
     assert json.loads((folder / "pool-dedup" / "dedup.json").read_text())["lpips_used"] is False
 
 
+def test_without_lpips_only_l2_decides_and_ssim_alone_must_be_asked_for(folder: Path, capfd):
+    darker = np.clip(np.load("test.npy")[:2].astype(int) - 30, 0, 255).astype(np.uint8)
+    np.save("pool.npy", np.concatenate([np.load("pool.npy"), darker]))
+    for args, alone, reasons in [
+        ([], "L2", ["l2"] * 3),
+        (["--lpips", "none"], "L2", ["l2"] * 3),
+        (["--ssim-alone"], "L2 and SSIM", ["l2"] * 3 + ["perceptual"] * 2),
+    ]:
+        assert dedup("pool.npy", "--against", "test.npy", *args) == 0
+        said = capfd.readouterr()
+        assert f"WITHOUT LPIPS: {alone} alone decided" in said.out
+        assert f"{alone.split()[-1]} alone" in said.err
+        assert [reason for _, _, reason in gone("pool-dedup")] == reasons
+    assert "Give one of them" in fails("dedup", "pool.npy", "--against", "test.npy", "--ssim-alone", "--lpips", "w.npz")
+
+
 def test_a_packed_pool_keeps_its_own_list_and_loses_those_images(folder: Path):
     build_pool("pool.npy", Path("packed"), size=32, workers=1)
     np.save("train.npy", np.load("pool.npy")[2:4])

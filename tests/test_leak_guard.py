@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,30 @@ def test_a_candidate_leaves_only_if_it_is_strictly_below_both_perceptual_thresho
     assert reason(dissim=near) == ""
     assert reason(radius=l2 - 0.01) == ""
     assert reason(l2=l2 + 0.01) == "l2"
-    without = judge(found, a, 0, [b], Rule(radius=l2 + 1, l2=0.01, lpips=0.0, dissim=near + 0.01), None)
-    assert without.reason.tolist() == ["perceptual"]
+    rule = Rule(radius=l2 + 1, l2=0.01, lpips=0.0, dissim=near + 0.01)
+    without = judge(found, a, 0, [b], rule, None)
+    assert without.reason.tolist() == [""]  # L2 alone decides
     assert np.isnan(without.lpips).all()
+    assert judge(found, a, 0, [b], replace(rule, ssim_alone=True), None).reason.tolist() == ["perceptual"]
+
+
+def test_without_weights_candidates_stay_unless_ssim_alone_is_asked_for(tmp_path: Path):
+    """Rows 10 to 19 nearly copy test B: L2 alone leaves them in the pool, SSIM alone takes them out. Each is its own pass."""
+    x, guard = world()
+    by_l2, by_ssim = Guard(guard.references), Guard(guard.references, Rule(ssim_alone=True))
+    found = audit(Pool(x), by_l2, tmp_path)
+    assert found["excluded"] == {"A": {"l2": 10}, "B": {}} and found["candidates"]["B"] == 10
+    assert (found["lpips_used"], found["decided_by"]) == (False, ["L2"])
+    assert {file.name for file in tmp_path.glob("pairs-*")} == {"pairs-l2.png", "pairs-just-outside-l2.png"}
+    found = audit(Pool(x), by_ssim, tmp_path)
+    assert found["excluded"] == {"A": {"l2": 10}, "B": {"perceptual": 10}}
+    assert (found["lpips_used"], found["decided_by"]) == (False, ["L2", "SSIM"])
+    assert (tmp_path / "pairs-perceptual.png").exists()
+    weighed = audit(Pool(x), Guard(guard.references, weights=random_weights()), tmp_path)
+    assert weighed["decided_by"] == ["L2", "SSIM", "LPIPS"]
+    audit(Pool(x), by_l2, tmp_path)
+    assert {row["reason"] for row in listing(tmp_path)} == {"l2"}
+    assert not (tmp_path / "pairs-perceptual.png").exists()
 
 
 def world() -> tuple[np.ndarray, Guard]:
@@ -98,6 +120,7 @@ def world() -> tuple[np.ndarray, Guard]:
     pool = np.concatenate([A[:10], noisy(B[:10], 20), T[:5], pictures(65, 4)])
     guard = Guard(
         {"A": A, "B": B},
+        Rule(ssim_alone=True),
         exact={"T": {content_hash(row): i for i, row in enumerate(T)}},
         listed={"published": np.array([30, 31])},
     )
@@ -180,10 +203,12 @@ def test_a_finished_pass_is_not_repeated_and_other_settings_are(tmp_path: Path):
     again = Counting(x)
     assert audit(Pool(again, identity=first["about"]["pool"]), guard, tmp_path) == first
     assert again.reads.sum() == 0
-    strict = Guard(guard.references, Rule(dissim=0.0001))
+    strict = Guard(guard.references, Rule(dissim=0.0001, ssim_alone=True))
     assert audit(Pool(x), strict, tmp_path)["excluded"] == {"A": {"l2": 10}, "B": {}}
     assert {row["reason"] for row in listing(tmp_path)} == {"l2"}
-    assert audit(Pool(x), Guard(guard.references, strict.rule, random_weights()), tmp_path)["lpips_used"] is True
+    assert (
+        audit(Pool(x), Guard(guard.references, Rule(dissim=0.0001), random_weights()), tmp_path)["lpips_used"] is True
+    )
     audit(Pool(x), strict, tmp_path)
     (tmp_path / "excluded.parquet").unlink()
     assert audit(Pool(x), strict, tmp_path)["excluded_images"] == len(listing(tmp_path)) == 10
@@ -237,8 +262,8 @@ def test_a_pass_gone_on_with_after_its_sets_were_given_in_another_order_names_th
     x, guard = world()
     A, B = guard.references["A"], guard.references["B"]
     with pytest.raises(KeyboardInterrupt):
-        audit(Pool(Counting(x, breaks_at=40), identity="known"), Guard({"A": A, "B": B}), tmp_path)
-    audit(Pool(x, identity="known"), Guard({"B": B, "A": A}), tmp_path)
+        audit(Pool(Counting(x, breaks_at=40), identity="known"), Guard({"A": A, "B": B}, guard.rule), tmp_path)
+    audit(Pool(x, identity="known"), Guard({"B": B, "A": A}, guard.rule), tmp_path)
     assert [row["reference_set"] for row in listing(tmp_path)] == ["A"] * 10 + ["B"] * 10
 
 

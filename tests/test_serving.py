@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -151,8 +153,61 @@ def test_single_pictures_are_sources_too(run: RunDir, folder: Path) -> None:
     result = odst("predict", run.path, folder / "down-0.png", folder / "broken.png", "--device", "cpu")
     assert result.code == 0
     header, first, second = result.out.splitlines()
-    assert header == "source,class,confidence,nearest,reason"
+    assert header == "source,path,class,confidence,nearest,reason"
     assert "down-0.png" in first and "broken.png" in second
+
+
+def test_rows_stand_in_the_order_of_the_command_line(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    shutil.copy(folder / "down-1.png", tmp_path / "few" / "in few.png")
+    words = (folder / "down-0.png", folder / "other-0.png", tmp_path / "few", folder / "across-0.png")
+    result = odst("predict", run.path, *words, "--device", "cpu")
+    assert result.code == 0, result.err
+    rows = list(csv.DictReader(result.out.splitlines()))
+    assert [Path(row["path"]).name for row in rows] == ["down-0.png", "other-0.png", "in few.png", "across-0.png"]
+
+
+def test_a_path_is_written_as_a_person_would_write_it(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a shard.tar", "w") as tar:
+        tar.add(folder / "down-0.png", "cats & dogs/é.png")
+    np.save(tmp_path / "x.npy", np.zeros((2, 12, 12, 3), np.uint8))
+    picture = (folder / "down-0.png").read_bytes()
+    pq.write_table(pa.table({"image": [picture, picture]}), tmp_path / "t.parquet")
+    sources = [folder / "large & grey.png", *(tmp_path / name for name in ("a shard.tar", "x.npy", "t.parquet"))]
+    result = odst("predict", run.path, *sources, "--parquet", tmp_path / "p.parquet", "--device", "cpu")
+    assert result.code == 0, result.err
+    assert pq.read_table(tmp_path / "p.parquet")["path"].to_pylist() == [
+        str(folder / "large & grey.png"),
+        f"{tmp_path}/a shard.tar: cats & dogs/é.png",
+        *(f"{tmp_path}/{name}: row {j}" for name in ("x.npy", "t.parquet") for j in range(2)),
+    ]
+
+
+def test_a_name_that_is_not_utf_8_gets_a_row_in_valid_tables(run: RunDir, folder: Path, tmp_path: Path) -> None:
+    strange = os.fsencode(tmp_path) + b"/caf\xe9 \xff.png"
+    try:
+        shutil.copy(folder / "down-0.png", strange)
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    command = [
+        sys.executable,
+        "-c",
+        "from odst.cli import main; main()",
+        "predict",
+        run.path,
+        strange,
+        "--device",
+        "cpu",
+    ]
+    tables = ["--csv", tmp_path / "a.csv", "--parquet", tmp_path / "a.parquet"]
+    for more in ([], tables):
+        done = subprocess.run([*command, *more], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        text = (tmp_path / "a.csv").read_bytes() if more else done.stdout
+        (row,) = csv.DictReader(text.decode("utf-8").splitlines())
+        assert row["source"].endswith("/caf%E9%20%FF.png") and row["class"]
+        assert row["path"] == f"{tmp_path}/caf\\xe9 \\xff.png"
+    assert pq.read_table(tmp_path / "a.parquet")["path"].to_pylist() == [row["path"]]
 
 
 def test_a_source_that_is_not_there_is_refused_before_a_line_is_printed(run: RunDir, tmp_path: Path) -> None:

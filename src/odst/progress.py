@@ -45,3 +45,10 @@ def stage(name: str, total: int | None = None, unit: str = "", done: int = 0) ->
     finally:
         for listener in listeners:
             listener.finish(name, completed)
+
+
+def duration(seconds: float, digits: int = 1) -> str:
+    """A time for people; `digits` behind the point of seconds."""
+    if seconds < 100:
+        return f"{seconds:.{digits}f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

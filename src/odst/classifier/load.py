@@ -1,7 +1,6 @@
 """A run's classifier at work: calibrated probabilities, and `unknown` for what lies below its class's threshold."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
@@ -12,14 +11,10 @@ from torch import nn
 from odst.data.checks import UNKNOWN
 from odst.data.decoding import Fit
 from odst.data.images import Images, check_images
-from odst.data.items import Files, Part
-from odst.data.sources import open_sources
-from odst.data.workers import Batch, Decoder, decode_parts, decoder_for, default_workers
 from odst.errors import UserError
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.method.selection import thresholds
-from odst.progress import stage
 from odst.run.directory import RunDir
 from odst.run.preparation import labels_of
 from odst.run.round_note import thresholds_from_json
@@ -27,8 +22,6 @@ from odst.training.precision import pick_device
 from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")
-
-PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".ppm"}
 
 
 @dataclass(frozen=True)
@@ -131,62 +124,3 @@ def _final_round(folder: RunDir, there: list[int]) -> int:
         return final["round"]
     log.warning("%s is not finished: taking round %d, the last there is", folder.path, there[-1])
     return there[-1]
-
-
-# whole sources ---------------------------------------------------------------------------------------------------------------
-
-
-class Answer(NamedTuple):
-    """One row per item of a source, whatever became of it."""
-
-    source: str
-    label: str  # a class, unknown, or empty where it could not be read
-    confidence: float | None
-    nearest: str
-    reason: str  # why it could not be read
-
-
-def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
-    """Every item of every source, single pictures first, a few hundred at a time; memory does not grow with their number.
-
-    Sources that cannot be read are refused at once, before the first answer is asked for.
-    """
-    singles = [spec for spec in specs if Path(spec).is_file() and Path(spec).suffix.lower() in PICTURES]
-    sources = open_sources([spec for spec in specs if spec not in singles]) if len(singles) < len(specs) else []
-    features = len(classifier.shape) == 1
-    for source in sources:
-        if (source.width is not None) != features or (features and source.width != classifier.shape[0]):
-            takes = f"features of length {classifier.shape[0]}" if features else "images"
-            gives = "images" if source.width is None else f"features of length {source.width}"
-            raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
-    if not features and classifier.shape[0] != classifier.shape[1]:
-        raise UserError(
-            f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
-        )
-    decoder = decoder_for(sources, classifier.shape[0], fit) if sources else Decoder(classifier.shape[0], fit)
-    parts: list[Part] = [Files(b"", "", [(str(Path(spec).absolute()).encode(), None, "")]) for spec in singles]
-    total = len(singles) + sum(source.count() for source in sources)
-
-    def every() -> Iterator[Part]:
-        yield from parts
-        for source in sources:
-            yield from source.parts(0, decoder.part_length)
-
-    def answers() -> Iterator[list[Answer]]:
-        workers = default_workers() if total >= 10_000 and not features else 1
-        with stage("predict", total, "images") as advance:
-            for batch in decode_parts(every(), decoder, workers):
-                yield _answers(classifier, batch)
-                advance(batch.items)
-
-    return answers()
-
-
-def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:
-    rows: dict[int, Answer] = {}
-    for record, one in zip(batch.records, classifier.judge(batch.rows), strict=True):
-        rows[record.place] = Answer(record.uri, one.label, one.confidence, one.nearest, "")
-    for refusal in batch.rejected:
-        reason = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
-        rows[refusal.place] = Answer(refusal.uri, "", None, "", reason)
-    return [rows[place] for place in sorted(rows)]

@@ -48,9 +48,14 @@ def dedup(
         str | None,
         typer.Option(
             metavar="FILE|none",
-            help="LPIPS weights: .npz, or torchvision's AlexNet .pth. Default: what `odst data get lpips-alexnet` left.",
+            help="LPIPS weights: .npz, or torchvision's AlexNet .pth. Default: what `odst data get lpips-alexnet` left. "
+            "Without any, L2 alone decides.",
         ),
     ] = None,
+    ssim_alone: Annotated[
+        bool,
+        typer.Option("--ssim-alone", help="Without LPIPS: let SSIM say what looks alike. It excludes far too much."),
+    ] = False,
     lpips_heads: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="LPIPS heads beside an AlexNet .pth. Default: torchmetrics' own."),
@@ -83,7 +88,9 @@ def dedup(
     from odst.data.pool import is_packed
     from odst.duplicates import Guard, Rule, audit
 
-    rule = Rule(radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input)
+    rule = Rule(
+        radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input, ssim_alone=ssim_alone
+    )
     packed = is_packed(Path(pool))
     out = out or (Path(pool) if packed else Path(f"{_name(pool)}-dedup"))
     with bars(quiet, verbose) as console:
@@ -92,7 +99,7 @@ def dedup(
         size = U.x.shape[1]
         if size != 32 and (radius, l2) == (2000 / 255, 3.0):
             _say_scale(size)
-        weights = _weights(lpips, lpips_heads, size)
+        weights = _weights(lpips, lpips_heads, size, ssim_alone)
         names = _names([*against, *(exact_against or []), *map(str, listed or [])])
         references = {name: _read(spec, size, fit) for name, spec in zip(names, against, strict=False)}
         copies = {
@@ -187,25 +194,34 @@ def _say_scale(size: int) -> None:
     )
 
 
-def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights | None":
-    """Without any, say so: SSIM alone decides."""
+def _weights(lpips: str | None, heads: Path | None, size: int, ssim_alone: bool) -> "LpipsWeights | None":
+    """Without any, say so, and what decides instead."""
     import logging
 
     from odst.data.named.download import find
+    from odst.errors import UserError
     from odst.vision.perceptual import SMALLEST, read_lpips_weights
 
-    warn = logging.getLogger("odst").warning
     path = lpips or next(map(str, find("lpips-alexnet") or []), None)
-    if path is None or path == "none":
-        why = "as asked for" if path else "no weights are here; `odst data get lpips-alexnet` fetches them"
-        warn(
-            f"WITHOUT LPIPS ({why}): SSIM alone decides what looks alike, and more images leave than by the paper's rule."
+    if ssim_alone and lpips not in (None, "none"):
+        raise UserError(
+            f"--ssim-alone and --lpips {lpips}: LPIPS either decides with SSIM or not at all. Give one of them."
         )
-        return None
-    if lpips is None and size < SMALLEST:
-        warn(f"WITHOUT LPIPS (it needs {SMALLEST}×{SMALLEST} pixels, these are {size}×{size}): SSIM alone decides.")
-        return None
-    return read_lpips_weights(path, heads)
+    if ssim_alone or path == "none":
+        why = "as asked for"
+    elif path is None:
+        why = "no weights are here; `odst data get lpips-alexnet` fetches them"
+    elif lpips is None and size < SMALLEST:
+        why = f"it needs {SMALLEST}×{SMALLEST} pixels, these are {size}×{size}"
+    else:
+        return read_lpips_weights(path, heads)
+    what = (
+        "SSIM alone says what looks alike, and far more leave than by"
+        if ssim_alone
+        else "L2 alone decides, and fewer leave than by"
+    )
+    logging.getLogger("odst").warning(f"WITHOUT LPIPS ({why}): {what} the paper's rule.")
+    return None
 
 
 def _ids(file: Path, U: "Pool", base: int | None, pool: Path | None) -> Any:
@@ -240,7 +256,7 @@ def _lines(summary: dict[str, Any], m: int, out: Path) -> list[str]:
         near = f"{summary['candidates'][name]:,} candidates; " if name in summary["candidates"] else ""
         lines.append(f"  {name}: {near}{reasons}")
     if not summary["lpips_used"]:
-        lines.append("  WITHOUT LPIPS: SSIM alone decided what looks alike (recorded in dedup.json).")
+        lines.append(f"  WITHOUT LPIPS: {' and '.join(summary['decided_by'])} alone decided (recorded in dedup.json).")
     return [*lines, f"List, histogram and sheets of pairs: {out}"]
 
 

@@ -63,21 +63,21 @@ def tables(title: str, found: dict[str, Any]) -> list[Any]:
     from rich.table import Table
     from rich.text import Text
 
+    from odst.report.measures import measures, percent
+
     def table(heading: str, *columns: str) -> Table:
         made = Table(title=Text(heading), title_justify="left", box=None, pad_edge=False)
         for i, column in enumerate(columns):
             made.add_column(Text(column), justify="left" if i == 0 else "right")
         return made
 
-    def percent(value: float, interval: list[float] | None = None) -> str:
-        text = f"{100 * value:.2f}"
-        return text if interval is None else f"{text} ({100 * interval[0]:.2f} to {100 * interval[1]:.2f})"
+    def within(value: float, interval: list[float]) -> str:
+        return f"{percent(value)} ({percent(interval[0])} to {percent(interval[1])})"
 
     first = table(title, "measure", "value")
-    first.add_row("error %", percent(found["error"], found["error_interval"]))
-    first.add_row("ECE %", percent(found["ece"]))
-    first.add_row("NLL", f"{found['nll']:.4f}")
-    first.add_row("Brier", f"{found['brier']:.4f}")
+    first.add_row("error %", within(found["error"], found["error_interval"]))
+    for measure in measures("ece", "nll", "brier"):
+        first.add_row(measure.title, measure.text(found[measure.key], 2 if measure.kind == "percent" else 4))
     if "od_auroc" in found:
         first.add_row("OD-AUROC %, mean over sets", percent(found["od_auroc"]))
     if "corruption_error" in found:
@@ -90,7 +90,7 @@ def tables(title: str, found: dict[str, Any]) -> list[Any]:
         )  # fmt: skip
         for name, one in found["out"].items():
             second.add_row(
-                Text(name), f"{one['images']:,}", percent(one["auroc"], one["auroc_interval"]), percent(one["fpr_at_95_tpr"]),
+                Text(name), f"{one['images']:,}", within(one["auroc"], one["auroc_interval"]), percent(one["fpr_at_95_tpr"]),
                 percent(one["fpr_at_95_tpr_out_positive"]), percent(one["aupr_in"]), percent(one["aupr_out"]),
             )  # fmt: skip
         made.append(second)

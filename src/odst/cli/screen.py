@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 
 from odst.progress import listening
+from odst.report.measures import Measure, measures
 
 LINE_EVERY = 30.0  # seconds between two lines of one stage where there is no terminal
 
@@ -110,58 +111,40 @@ class _Lines:
 
 # tables ----------------------------------------------------------------------------------------------------------------------
 
-COLUMNS: tuple[tuple[str, str, bool], ...] = (  # heading, key of metrics.jsonl, in percent
-    ("val err", "val_error", True),
-    ("val OD", "val_od_auroc", True),
-    ("error", "error", True),
-    ("ECE", "ece", True),
-    ("OD-AUROC", "od_auroc", True),
-    ("selected", "selected", False),
-    ("related", "related", True),
-    ("correct", "correct", True),
-)
+RUN = measures("val_error", "val_od_auroc", "error", "ece", "od_auroc", "selected", "related", "correct")
+RUNS = measures("error", "od_auroc", "selected", "related", "correct")
 
 
-def cell(value: Any, percent: bool) -> str:
-    if value is None:
-        return "–"
-    return f"{100 * value:.1f}" if percent else f"{value:,}"
+def _table(title: str, headings: dict[str, Literal["left", "right"]], shown: list[Measure]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading, side in headings.items():
+        table.add_column(heading, justify=side)
+    for measure in shown:
+        table.add_column(measure.narrow or measure.heading, justify="right")
+    return table
 
 
 def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = None) -> Table:
     """A run, a row a round; percentages, and the round to use marked."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("round", justify="right")
-    for heading, _, _ in COLUMNS:
-        table.add_column(heading, justify="right")
+    table = _table(title, {"round": "right"}, RUN)
     for one in metrics:
         mark = "*" if one["round"] == best else " "
-        table.add_row(f"{one['round']}{mark}", *(cell(one[key], percent) for _, key, percent in COLUMNS))
+        table.add_row(f"{one['round']}{mark}", *(measure.text(one[measure.key], 1) for measure in RUN))
     return table
 
 
 def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
-    """Several runs, a block of rows each; the lowest last error and the highest last OD-AUROC in bold."""
-    keys = ("error", "od_auroc", "selected", "related", "correct")
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("method")
-    table.add_column("round", justify="right")
-    for heading, key, _ in COLUMNS:
-        if key in keys:
-            table.add_column(heading, justify="right")
+    """Several runs, a block of rows each; the best last error and the best last OD-AUROC in bold."""
+    table = _table(title, {"method": "left", "round": "right"}, RUNS)
     lasts = [metrics[-1] for metrics in runs.values()]
-    best = {
-        "error": min((one["error"] for one in lasts if one["error"] is not None), default=None),
-        "od_auroc": max((one["od_auroc"] for one in lasts if one["od_auroc"] is not None), default=None),
-    }
+    best = {(one.key, one.best(last[one.key] for last in lasts)) for one in measures("error", "od_auroc")}
     for name, metrics in runs.items():
         for one in metrics:
             last = one is metrics[-1]
             cells = [
-                f"[bold]{text}[/bold]" if last and key in best and one[key] == best[key] else text
-                for _, key, percent in COLUMNS
-                if key in keys
-                for text in [cell(one[key], percent)]
+                f"[bold]{text}[/bold]" if last and (measure.key, one[measure.key]) in best else text
+                for measure in RUNS
+                for text in [measure.text(one[measure.key], 1)]
             ]
             table.add_row(name if one["round"] == 0 else "", str(one["round"]), *cells, end_section=last)
     return table

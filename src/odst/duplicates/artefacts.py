@@ -113,7 +113,8 @@ def _finish(
         "complete": True,
         **notes,
         "about": dict(about),
-        "lpips_used": guard.weights is not None,
+        "lpips_used": "LPIPS" in guard.alike_by,
+        "decided_by": ["L2", *guard.alike_by],
         "candidates": {name: int(row.sum()) for name, row in zip(guard.references, bins, strict=True)},
         "excluded": {name: dict(sorted(counter.items())) for name, counter in counts.items()},
         "excluded_images": removed,
@@ -149,21 +150,23 @@ def _doubt(found: Found, guard: Guard) -> dict[str, np.ndarray]:
     """Per sheet, how far each pair lies from the threshold the sheet is about; infinite where it is not on it."""
     rule, l2 = guard.rule, found.l2
     stays, near = found.reason == "", found.squared < squared_limit(rule.radius)
-    look = 1 - found.ssim < rule.dissim
-    feel = found.lpips < rule.lpips if guard.weights is not None else np.ones(len(found), bool)
-    strain = (1 - found.ssim) / max(rule.dissim, 1e-9)
-    if guard.weights is not None:
-        strain = np.fmax(strain, found.lpips / max(rule.lpips, 1e-9))
     doubts = {
         "l2": (found.reason == "l2", rule.l2 - l2),
-        "perceptual": (found.reason == "perceptual", 1 - strain),
         "exact": (found.reason == "exact", np.zeros(len(found))),
         "just-outside-l2": (stays & near, l2 - rule.l2),
-        "just-outside-ssim": (stays & near & ~look & feel, (1 - found.ssim) - rule.dissim),
-        "just-outside-radius": (stays & ~near & look & feel, l2 - rule.radius),
     }
-    if guard.weights is not None:
-        doubts["just-outside-lpips"] = (stays & near & look & ~feel, found.lpips - rule.lpips)
+    if guard.alike_by:
+        look, feel = 1 - found.ssim < rule.dissim, np.ones(len(found), bool)
+        strain = (1 - found.ssim) / max(rule.dissim, 1e-9)
+        if "LPIPS" in guard.alike_by:
+            feel = found.lpips < rule.lpips
+            strain = np.fmax(strain, found.lpips / max(rule.lpips, 1e-9))
+            doubts["just-outside-lpips"] = (stays & near & look & ~feel, found.lpips - rule.lpips)
+        doubts |= {
+            "perceptual": (found.reason == "perceptual", 1 - strain),
+            "just-outside-ssim": (stays & near & ~look & feel, (1 - found.ssim) - rule.dissim),
+            "just-outside-radius": (stays & ~near & look & feel, l2 - rule.radius),
+        }
     return {name: np.where(on, distance, np.inf) for name, (on, distance) in doubts.items()}
 
 
@@ -200,12 +203,9 @@ def _sheet(name: str, found: Found, pool: Pool, guard: Guard, out: Path) -> None
         if not np.isnan(found.lpips[row]):
             measures += f"\nLPIPS {found.lpips[row]:.4f}"
         captions.append(f"{j}\n{k} {names[number]}\n{measures}")  # a long name is cut, not the number
-    lpips = (
-        {"lpips": " and LPIPS", "lpips_alike": ", alike by LPIPS"}
-        if guard.weights
-        else {"lpips": "", "lpips_alike": ""}
-    )
-    title = f"{_TITLES[name].format(rule=guard.rule, **lpips)}. Pool above, reference below."
+    lpips = "LPIPS" in guard.alike_by
+    words = {"lpips": " and LPIPS" if lpips else "", "lpips_alike": ", alike by LPIPS" if lpips else ""}
+    title = f"{_TITLES[name].format(rule=guard.rule, **words)}. Pool above, reference below."
     picture = contact_sheet(pairs, captions, columns=12, title=title, cell=200)
     with whole(out / f"pairs-{name}.png") as temporary:
         picture.save(temporary, "PNG")

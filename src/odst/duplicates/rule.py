@@ -1,7 +1,8 @@
 """Which pool images leave, and why: the paper's rule on top of the search.
 
 Per reference set a pool image is compared with its nearest reference. Below `l2` it leaves; below `radius` it leaves if the
-two also look alike: LPIPS < `lpips` and 1 - SSIM < `dissim`. Every comparison is strict.
+two also look alike: LPIPS < `lpips` and 1 - SSIM < `dissim`. Every comparison is strict. Without LPIPS' weights L2 alone
+decides: SSIM alone finds photographs of one kind alike, and excludes far too much.
 """
 
 from collections.abc import Sequence
@@ -33,11 +34,12 @@ class Rule:
     dissim: float = 0.4  # of 1 - SSIM
     # The paper's 0.025 fits images left in [0,1], where LPIPS defines [-1,1]: its scale comes with its threshold.
     lpips_input: Scale = "unit"
+    ssim_alone: bool = False  # SSIM without LPIPS says what looks alike
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "lpips_input" and not 0 <= value < inf:
+            if field.type is float and not 0 <= value < inf:
                 raise UserError(
                     f"{field.name} is a threshold of 0 or more, got {value}. The paper's is {field.default:.4g}."
                 )
@@ -46,6 +48,12 @@ class Rule:
                 f"l2 is {self.l2} and radius {self.radius:.4g}: l2 lies above 0 and at most at the radius. "
                 "Nothing beyond the radius is looked at."
             )
+
+    def alike_by(self, weights: LpipsWeights | None) -> tuple[str, ...]:
+        """The measures by which two candidates look alike; none: L2 alone decides."""
+        if self.ssim_alone:
+            return ("SSIM",)
+        return () if weights is None else ("SSIM", "LPIPS")
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,9 @@ def judge(
         alike |= found.squared[rows] < squared_limit(rule.l2)
         if weights is not None and alike.any():
             distant[rows[alike]] = lpips(a[alike], b[alike], weights, rule.lpips_input)
-    looks = 1 - similar < rule.dissim
-    if weights is not None:
+    measures = rule.alike_by(weights)
+    looks = (1 - similar < rule.dissim) & ("SSIM" in measures)
+    if "LPIPS" in measures:
         looks &= distant < rule.lpips
     reason = np.where(looks & (found.squared < squared_limit(rule.radius)), "perceptual", "").astype("<U10")
     reason[found.squared < squared_limit(rule.l2)] = "l2"

@@ -42,6 +42,10 @@ class Guard:
     def names(self) -> list[str]:
         return [*self.references, *self.exact, *self.listed]
 
+    @property
+    def alike_by(self) -> tuple[str, ...]:
+        return self.rule.alike_by(self.weights)
+
 
 def check_guard(pool: Pool, guard: Guard) -> None:
     """Raise one line for sets that cannot be compared."""

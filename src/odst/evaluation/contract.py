@@ -15,7 +15,7 @@ from odst.method.calibration import log_odds
 from odst.method.selection import thresholds
 from odst.seeds import stream
 
-DOUBT = 0.05  # of the one-sided bounds; the two-sided intervals leave half of it on either side
+DOUBT = 0.05  # of a one-sided statement; the two-sided intervals leave half of it on either side
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,12 @@ class ClassContract:
         return interval(self.in_right, self.in_above)
 
     @property
-    def precision_at_least(self) -> float:
-        """The one-sided 95 % bound."""
-        return _lower(self.in_right, self.in_above, DOUBT)
-
-    @property
     def out_rate(self) -> float | None:
         return self.out_above / self.out_total if self.out_total else None
 
     @property
     def out_rate_interval(self) -> tuple[float, float]:
         return interval(self.out_above, self.out_total)
-
-    @property
-    def out_rate_at_most(self) -> float:
-        """The one-sided 95 % bound."""
-        return 1 - _lower(self.out_total - self.out_above, self.out_total, DOUBT)
 
 
 def contract(
@@ -122,11 +112,11 @@ def needed(alpha: float) -> float:
 
 def interval(hits: int, n: int) -> tuple[float, float]:
     """The exact two-sided 95 % interval of Clopper and Pearson for hits out of n; all of [0, 1] for n = 0."""
-    return _lower(hits, n, DOUBT / 2), 1 - _lower(n - hits, n, DOUBT / 2)
+    return _lower(hits, n), 1 - _lower(n - hits, n)
 
 
-def _lower(hits: int, n: int, doubt: float) -> float:
-    return float(betaincinv(hits, n - hits + 1, doubt)) if hits else 0.0
+def _lower(hits: int, n: int) -> float:
+    return float(betaincinv(hits, n - hits + 1, DOUBT / 2)) if hits else 0.0
 
 
 def _percent(share: float) -> str:

@@ -14,6 +14,7 @@ from odst.files import write_text
 from odst.progress import stage
 from odst.report import plots
 from odst.report.galleries import Gallery, describe_tiles, gallery_size, sources_of
+from odst.report.measures import HIGH, LOW
 from odst.report.plots import Series
 from odst.report.sprites import COLUMNS, Album
 from odst.report.tables import check_same_classes, grids
@@ -114,8 +115,8 @@ def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
         ]
 
     return [
-        (f"Error on {'test' if tested else 'val_in'}, lower is better", plots.rounds_chart("Error", lines(error))),
-        ("OD-AUROC, higher is better", plots.rounds_chart("OD-AUROC", lines(auroc), unit="")),
+        (f"Error on {'test' if tested else 'val_in'}, {LOW}", plots.rounds_chart("Error", lines(error))),
+        (f"OD-AUROC, {HIGH}", plots.rounds_chart("OD-AUROC", lines(auroc), unit="")),
         (
             "Selected images, mean per class",
             plots.rounds_chart("Selected images per class", lines("selected", 1 / K), scale=1, unit=""),

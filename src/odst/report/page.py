@@ -13,27 +13,17 @@ from odst.progress import stage
 from odst.report import panels, words
 from odst.report.findings import Findings, gather
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
+from odst.report.measures import measures
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
 from odst.run.directory import RunDir
 from odst.run.preparation import pool_of
 
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
-COLUMNS_SHOWN = (  # heading, key of metrics.jsonl, in percent
-    ("error", "error", True),
-    ("corrupted", "corruption_error", True),
-    ("ECE", "ece", True),
-    ("NLL", "nll", False),
-    ("Brier", "brier", False),
-    ("OD-AUROC", "od_auroc", True),
-    ("val_in error", "val_error", True),
-    ("val OD-AUROC", "val_od_auroc", True),
-    ("temperature", "temperature", False),
-    ("selected", "selected", None),
-    ("repeats", "repeats", None),
-    ("related", "related", True),
-    ("correct", "correct", True),
-)
+COLUMNS_SHOWN = measures(
+    "error", "corruption_error", "ece", "nll", "brier", "od_auroc", "val_error", "val_od_auroc", "temperature", "selected",
+    "repeats", "related", "correct",
+)  # fmt: skip
 
 
 def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
@@ -58,7 +48,7 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
         "summary": words.summary(found),
-        "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one[1]) is not None for r in found.rounds)],
+        "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one.key) is not None for r in found.rounds)],
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],

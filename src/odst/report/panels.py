@@ -8,6 +8,7 @@ from markupsafe import Markup
 from odst.method.calibration import BINS, probabilities, top_log_odds
 from odst.report import plots, words
 from odst.report.findings import Findings, RoundFindings
+from odst.report.measures import HIGH, LOW
 from odst.report.plots import Series
 from odst.report.pool_scan import histogram_of
 
@@ -24,13 +25,13 @@ def curves(found: Findings) -> list[tuple[str, Markup]]:
         errors.append(Series("val_in error", "c2", over_rounds("val_error")))
         aurocs.append(Series("val OD-AUROC", "c2", over_rounds("val_od_auroc")))
     return [
-        (f"Error on {found.set_name}, lower is better", plots.rounds_chart("Error over rounds", errors)),
+        (f"Error on {found.set_name}, {LOW}", plots.rounds_chart("Error over rounds", errors)),
         (
-            "OD-AUROC, higher is better",
+            f"OD-AUROC, {HIGH}",
             plots.rounds_chart("OD-AUROC over rounds", aurocs, unit=""),
         ),
         (
-            "Calibration error (ECE), lower is better",
+            f"Calibration error (ECE), {LOW}",
             plots.rounds_chart("ECE over rounds", [Series("ECE", "c1", over_rounds("ece"), labelled=True)]),
         ),
     ]

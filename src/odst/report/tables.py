@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odst.errors import UserError
-
-LOW, HIGH, NEITHER = "lower is better", "higher is better", ""
-
-
-@dataclass(frozen=True)
-class Measure:
-    heading: str
-    key: str  # of metrics.jsonl
-    better: str
-    percent: bool = True
-    since: int = 0  # the first round that has it
+from odst.report.measures import Measure, measures
 
 
 @dataclass(frozen=True)
@@ -39,18 +29,9 @@ class Grid:
         return [ordinal(t) for _, rounds in self.groups for t in rounds]
 
 
-TESTED = (
-    Measure("error %", "error", LOW),
-    Measure("corrupted %", "corruption_error", LOW),
-    Measure("ECE %", "ece", LOW),
-    Measure("OD-AUROC %", "od_auroc", HIGH),
-)
-VALIDATED = (Measure("val_in error %", "val_error", LOW), Measure("val OD-AUROC %", "val_od_auroc", HIGH))
-SELECTED = (
-    Measure("selected", "selected", NEITHER, percent=False, since=1),
-    Measure("related %", "related", HIGH, since=1),
-    Measure("correct %", "correct", HIGH, since=1),
-)
+TESTED = measures("error", "corruption_error", "ece", "od_auroc")
+VALIDATED = measures("val_error", "val_od_auroc")
+SELECTED = measures("selected", "related", "correct")
 
 
 def grids(runs: dict[str, list[dict[str, Any]]]) -> list[Grid]:
@@ -82,17 +63,9 @@ def _cell(runs: dict[str, list[dict[str, Any]]], own: list[dict[str, Any]], meas
     value = own[t].get(measure.key) if t < len(own) else None
     if value is None:
         return Cell("–")
-    text = f"{100 * value:.2f}" if measure.percent else f"{value:,}"
-    if measure.better == NEITHER:
-        return Cell(text)
-
-    def leads(values: list[float | None]) -> bool:
-        known = [v for v in values if v is not None]
-        return value == (min(known) if measure.better == LOW else max(known))
-
     every = [one.get(measure.key) for metrics in runs.values() for one in metrics]
     beside = [metrics[t].get(measure.key) for metrics in runs.values() if t < len(metrics)]
-    return Cell(text, leads(every), leads(beside))
+    return Cell(measure.text(value), value == measure.best(every), value == measure.best(beside))
 
 
 def ordinal(t: int) -> str:
@@ -119,7 +92,7 @@ def _text(grid: Grid) -> str:
         widths[i] += 1
     top, i = " " * widths[0], 1
     for measure, rounds in grid.groups:
-        heading, width = f"  {measure.heading}", sum(widths[i : i + len(rounds)])
+        heading, width = f"  {measure.title}", sum(widths[i : i + len(rounds)])
         widths[i] += max(0, len(heading) - width)  # a measure of one round: its heading is wider than its numbers
         top += heading.ljust(width)
         i += len(rounds)
@@ -133,7 +106,7 @@ def _text(grid: Grid) -> str:
 def as_markdown(made: list[Grid]) -> str:
     blocks = []
     for grid in made:
-        heads = [f"{measure.heading} {ordinal(t)}" for measure, rounds in grid.groups for t in rounds]
+        heads = [f"{measure.title} {ordinal(t)}" for measure, rounds in grid.groups for t in rounds]
         lines = [
             f"**{grid.title}**",
             "",
@@ -160,9 +133,7 @@ def as_latex(made: list[Grid]) -> str:
 
 def _latex(grid: Grid) -> str:
     columns = "|l|" + "".join("r" * len(rounds) + "|" for _, rounds in grid.groups)
-    groups = [
-        rf"\multicolumn{{{len(rounds)}}}{{c|}}{{{latex_text(measure.heading)}}}" for measure, rounds in grid.groups
-    ]
+    groups = [rf"\multicolumn{{{len(rounds)}}}{{c|}}{{{latex_text(measure.title)}}}" for measure, rounds in grid.groups]
     lines = [
         r"\begin{table}",
         r"\centering\small",

@@ -8,7 +8,9 @@ from urllib.parse import unquote, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from odst.report import words
+from odst.progress import duration
+from odst.report.measures import percent
+from odst.report.words import probability
 
 
 def environment() -> Environment:
@@ -20,7 +22,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"percent": words.percent, "probability": words.probability, "duration": words.duration}
+    made.filters |= {"percent": percent, "probability": probability, "duration": duration}
     made.globals["inline"] = lambda name: Markup((files("odst") / "report" / name).read_text(encoding="utf-8"))
     return made
 

@@ -4,12 +4,9 @@ from math import exp, isinf
 
 from odst.evaluation.paired import Change
 from odst.report.findings import Findings
+from odst.report.measures import percent
 
 MINUS = "\N{MINUS SIGN}"
-
-
-def percent(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f}"
 
 
 def points(value: float) -> str:
@@ -28,12 +25,6 @@ def probability(log_odds: float) -> str:
     if rest >= 5e-5:
         return f"{100 * (1 - rest):.2f} %"
     return f"1 {MINUS} {rest:.0e}".replace("e-0", "e-").replace("e-", f"e{MINUS}") if rest else f"1 {MINUS} 0"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def headline(found: Findings) -> str:

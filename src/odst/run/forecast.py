@@ -10,7 +10,7 @@ import torch
 
 from odst.data.images import Counted, is_image
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
-from odst.progress import stage
+from odst.progress import duration, stage
 from odst.run.config import Config
 from odst.run.preparation import Prepared, prepare
 from odst.training.batches import Joint
@@ -46,13 +46,13 @@ def forecast(config: Config, out: Path) -> str:
         spent = images / train_rate + (m / label_rate if t < recipe.rounds else 0)
         seconds += spent
         chosen = f"up to {k:,} images a class" if t else "the labelled images"
-        lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent)}")
+        lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent, 0)}")
     model = len(weights(prepared.make_model()))
     disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
     if data.pool is not None and isinstance(data.pool.x, Counted):  # it will be packed into the run directory
         disk += math.prod(data.pool.x.shape) * data.pool.x.dtype.itemsize
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
-    lines.append(f"time        about {duration(seconds)}")
+    lines.append(f"time        about {duration(seconds, 0)}")
     return "\n".join(lines)
 
 
@@ -110,9 +110,3 @@ def _rate(name: str, work: Callable[[], None], images: int, device: str) -> floa
         while sum(spent) < TRIAL:
             spent.append(timed())
     return images * len(spent) / sum(spent)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,138 @@
+"""What `odst predict` runs: every item of any sources -> a row of a table, in the order given."""
+
+import csv as csv_module
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odst.classifier.load import Classifier
+from odst.data.decoding import Fit
+from odst.data.items import Files, Source, portions
+from odst.data.sources import open_sources
+from odst.data.workers import Batch, decode_parts, decoder_for, default_workers
+from odst.errors import UserError
+from odst.files import whole
+from odst.progress import stage
+
+PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".ppm"}
+COLUMNS = ("source", "path", "class", "confidence", "nearest", "reason")
+SCHEMA = pa.schema([(name, pa.float64() if name == "confidence" else pa.string()) for name in COLUMNS])
+
+
+class Answer(NamedTuple):
+    """One row per item of a source, whatever became of it."""
+
+    source: str  # URI
+    path: str  # the same as a person would write it
+    label: str  # a class, unknown, or empty where it could not be read
+    confidence: float | None
+    nearest: str
+    reason: str  # why it could not be read
+
+
+class Pictures:
+    """A source: picture files by name."""
+
+    features: np.dtype | None = None
+    width: int | None = None
+
+    def __init__(self, specs: list[str]):
+        self.name, self.files = ", ".join(specs), [os.fsencode(Path(spec).absolute()) for spec in specs]
+
+    def count(self) -> int:
+        return len(self.files)
+
+    def parts(self, start: int, most: int) -> Iterator[Files]:
+        for files in portions(self.files, start, most):
+            yield Files(b"", "", [(file, None, "") for file in files])
+
+
+def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
+    """Every item of every source, in order, a few hundred at a time; memory does not grow with their number.
+
+    Sources that cannot be read are refused at once, before the first answer is asked for.
+    """
+    sources: list[Source] = []
+    for pictures, some in groupby(specs, _is_picture):
+        names = list(some)
+        sources += [Pictures(names)] if pictures else open_sources(names)
+    features = len(classifier.shape) == 1
+    for source in sources:
+        if (source.width is not None) != features or (features and source.width != classifier.shape[0]):
+            takes = f"features of length {classifier.shape[0]}" if features else "images"
+            gives = "images" if source.width is None else f"features of length {source.width}"
+            raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
+    if not features and classifier.shape[0] != classifier.shape[1]:
+        raise UserError(
+            f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
+        )
+    decoder = decoder_for(sources, classifier.shape[0], fit)
+    total = sum(source.count() for source in sources)
+
+    def answers() -> Iterator[list[Answer]]:
+        parts = (part for source in sources for part in source.parts(0, decoder.part_length))
+        workers = default_workers() if total >= 10_000 and not features else 1
+        with stage("predict", total, "images") as advance:
+            for batch in decode_parts(parts, decoder, workers):
+                yield _answers(classifier, batch)
+                advance(batch.items)
+
+    return answers()
+
+
+def _is_picture(spec: str) -> bool:
+    return Path(spec).is_file() and Path(spec).suffix.lower() in PICTURES
+
+
+def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:
+    rows: dict[int, Answer] = {}
+    for record, one in zip(batch.records, classifier.judge(batch.rows), strict=True):
+        rows[record.place] = Answer(record.uri, readable(record.uri), one.label, one.confidence, one.nearest, "")
+    for refusal in batch.rejected:
+        reason = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
+        rows[refusal.place] = Answer(refusal.uri, readable(refusal.uri), "", None, "", reason)
+    return [rows[place] for place in sorted(rows)]
+
+
+def readable(uri: str) -> str:
+    """A file's path, and what is meant inside it: `photos/a b.jpg`, `shard.tar: cat/1.jpg`, `list.parquet: row 3`. Bytes
+    that are not text are written by their number, as \\xff."""
+    if not uri.startswith("file:"):
+        return uri
+    parts = urlsplit(uri)
+    inside = parts.fragment.removeprefix("member=").replace("row=", "row ")
+    text = f"{parts.path}: {inside}" if inside else parts.path
+    return unquote_to_bytes(text).decode("utf-8", "backslashreplace")
+
+
+def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None) -> Iterator[list[Answer]]:
+    """Pass the blocks on as they are written, to the terminal where no file is named. The files appear when all are."""
+    with ExitStack() as stack:
+        table = lines = None
+        if parquet is not None:
+            table = stack.enter_context(pq.ParquetWriter(stack.enter_context(whole(parquet)), SCHEMA))
+        if csv is not None:
+            file = stack.enter_context(whole(csv))
+            lines = csv_module.writer(stack.enter_context(open(file, "w", newline="", encoding="utf-8")))
+        elif parquet is None:
+            if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that a path has
+                sys.stdout.reconfigure(errors="backslashreplace")
+            lines = csv_module.writer(sys.stdout, lineterminator="\n")
+        if lines:
+            lines.writerow(COLUMNS)
+        for rows in blocks:
+            if table:
+                table.write_table(pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA))
+            if lines:
+                lines.writerows([*row[:3], "" if row[3] is None else f"{row[3]:.6f}", *row[4:]] for row in rows)
+            yield rows

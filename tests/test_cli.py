@@ -234,10 +234,3 @@ def test_the_methods_are_listed_with_what_they_change():
     text = odst("methods").stdout
     for word in ("st-ot", "uniform-rest", "damping=1.0", "given-selection"):
         assert word in text
-
-
-def test_every_command_has_a_help_text_with_an_example():
-    listed = odst("--help").stdout.split("Commands:")[1].split()
-    for name in ("run", "demo", "methods"):
-        assert name in listed
-        assert "Example: odst " in " ".join(odst(name, "--help").stdout.split())

@@ -1,16 +1,31 @@
-"""The commands. `main` turns a mistake into one line and exit code 2."""
+"""The commands, one module each. `main` turns a mistake into one line and exit code 2."""
 
 import errno
 import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from odst.errors import UserError, is_out_of_memory
 
+COMMANDS = (  # in the order they are used, which is that of `odst --help`
+    "demo", "init", "run", "report", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods",
+)  # fmt: skip
+
+
+class InOrderOfUse(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=COMMANDS.index)
+
+
 app = typer.Typer(
     name="odst",
+    cls=InOrderOfUse,
     help="Out-distribution aware self-training: a small labelled set, a huge messy pool, a classifier that knows "
-    "when it does not know. Start with: odst demo",
+    "when it does not know.\n\nExample: odst demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -18,42 +33,51 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# options of several commands
+Fit = Literal["crop", "pad", "stretch"]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Round = Annotated[int | None, typer.Option(help="Another round than the final one.")]
+RunFit = Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
+Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
+RelativePaths = Annotated[bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]
+
+
+ADVICE = {
+    errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
+    errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
+    errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
+    errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
+    errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
+}
+
 
 def main() -> None:
     """Run a command; what a user can mend is one line on stderr and exit code 2."""
-    from odst.cli import commands  # noqa: F401  (registers every command on `app`)
-
+    for name in COMMANDS:
+        import_module(f"odst.cli.{name}")  # which registers it on `app`
     try:
         app()
     except UserError as error:
-        sys.exit(_fail(str(error)))
+        message = str(error)
     except OSError as error:
-        advice = {
-            errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
-            errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
-            errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
-            errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
-            errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
-        }.get(error.errno or 0)
-        if advice is None:
+        if error.errno not in ADVICE:
             raise
-        sys.exit(_fail(f"{error.filename or 'writing'}: {advice}"))
+        message = f"{error.filename or 'writing'}: {ADVICE[error.errno]}"
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         reason = (str(error).splitlines() or ["no memory left"])[0]
-        sys.exit(
-            _fail(
-                f"out of memory ({reason}). Bring the images to a smaller data.size, take a smaller network in model.name, "
-                "or use --device cpu."
-            )
+        message = (
+            f"out of memory ({reason}). Bring the images to a smaller data.size, take a smaller network in model.name, "
+            "or use --device cpu."
         )
     except SystemExit as end:
         if end.code == 130:  # Ctrl-C
             print("odst: interrupted. The same command goes on where it stopped.", file=sys.stderr)
         raise
-
-
-def _fail(message: str) -> int:
     print(f"odst: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    sys.exit(2)

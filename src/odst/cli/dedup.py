@@ -1,89 +1,58 @@
 """`odst dedup`: the leak guard."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
-from odst.cli import app
-from odst.cli.run import Quiet, Verbose
+from odst.cli import Fit, Quiet, Verbose, app
+from odst.errors import UserError
 
 if TYPE_CHECKING:
-    from odst.data.decoding import Fit
     from odst.data.images import Pool
     from odst.data.reading import ReadSet
     from odst.vision.perceptual import LpipsWeights
 
+log = logging.getLogger("odst")
+
 
 @app.command()
 def dedup(
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="A packed pool, or any source small enough for memory.")],
-    against: Annotated[
-        list[str],
-        typer.Option(
-            metavar="REF", help="A set nothing in the pool may show: any source, or a name as cifar10:test. Repeatable."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where the findings go. Default: the packed pool itself, else NAME-dedup."),
-    ] = None,
-    exact_against: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SRC", help="Exact copies of these images leave, say of the training set."),
-    ] = None,
-    listed: Annotated[
-        list[Path] | None,
-        typer.Option("--list", metavar="FILE", help="A published exclusion list, or a table with a column pool_id."),
-    ] = None,
-    list_base: Annotated[
-        int | None,
-        typer.Option(min=0, max=1, help="Whether the plain lists count from 0 or 1. Known ones need no telling."),
-    ] = None,
-    radius: Annotated[float, typer.Option(help="L2 below which a pair is a candidate, pixels in [0,1].")] = 2000 / 255,
-    l2: Annotated[float, typer.Option(help="L2 below which a candidate leaves.")] = 3.0,
-    max_lpips: Annotated[float, typer.Option(help="LPIPS below which a candidate looks alike.")] = 0.025,
-    max_dissim: Annotated[float, typer.Option(help="1 - SSIM below which a candidate looks alike.")] = 0.4,
-    lpips: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="LPIPS weights: .npz, or torchvision's AlexNet .pth. Default: what `odst data get lpips-alexnet` left. "
-            "Without any, L2 alone decides.",
-        ),
-    ] = None,
-    ssim_alone: Annotated[
-        bool,
-        typer.Option("--ssim-alone", help="Without LPIPS: let SSIM say what looks alike. It excludes far too much."),
-    ] = False,
-    lpips_heads: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="LPIPS heads beside an AlexNet .pth. Default: torchmetrics' own."),
-    ] = None,
+    pool: Annotated[str, Argument(metavar="POOL", help="A packed pool, or any source small enough for memory.")],
+    against: Annotated[list[str], Option(metavar="REF", help="A set nothing in the pool may show. Repeatable.")],
+    out: Annotated[Path | None, Option(metavar="DIR", help="Default: the packed pool, else NAME-dedup.")] = None,
+    exact_against: Annotated[list[str] | None, Option(metavar="SRC", help="Exact copies of these leave.")] = None,
+    listed: Annotated[list[Path] | None, Option("--list", metavar="FILE", help="Published, or a table of ids.")] = None,
+    list_base: Annotated[int | None, Option(min=0, max=1, help="Whether unknown lists count from 0 or 1.")] = None,
+    radius: Annotated[float, Option(help="L2 of candidates, pixels in [0,1].", show_default="2000/255")] = 2000 / 255,
+    l2: Annotated[float, Option(help="L2 below which a candidate leaves.")] = 3.0,
+    max_lpips: Annotated[float, Option(help="LPIPS below which a candidate looks alike.")] = 0.025,
+    max_dissim: Annotated[float, Option(help="1 - SSIM below which a candidate looks alike.")] = 0.4,
+    lpips: Annotated[str | None, Option(metavar="FILE|none", help="Weights. Without any, L2 alone decides.")] = None,
+    ssim_alone: Annotated[bool, Option("--ssim-alone", help="Without LPIPS. It excludes far too much.")] = False,
+    lpips_heads: Annotated[Path | None, Option(metavar="FILE", help="Beside a .pth [default: torchmetrics'].")] = None,
     lpips_input: Annotated[
-        Literal["unit", "signed"],
-        typer.Option(
-            help="Scale of LPIPS' input: unit is [0,1], for which the paper's 0.025 seems to be set; signed is [-1,1], as "
-            "LPIPS defines it, and needs a threshold of its own."
-        ),
+        Literal["unit", "signed"], Option(help="LPIPS on [0,1], which fits the paper's 0.025, or on [-1,1], its own.")
     ] = "unit",
-    size: Annotated[
-        int, typer.Option(min=4, max=1024, help="Height and width for sources that are no packed pool.")
-    ] = 32,
-    fit: Annotated[
-        Literal["crop", "pad", "stretch"],
-        typer.Option(help="How pictures become square. A packed pool has its own, and the references follow it."),
-    ] = "crop",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier pass left in DIR.")] = False,
+    size: Annotated[int, Option(min=4, max=1024, help="Height and width where nothing is packed.")] = 32,
+    fit: Annotated[Fit, Option(help="How pictures become square. A packed pool has its own.")] = "crop",
+    fresh: Annotated[bool, Option("--fresh", help="Forget what an earlier pass left in DIR.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """List pool images that show evaluation images. Example: odst dedup pool --against cifar10_test.parquet
+    """List pool images that show evaluation images.
 
     Writes excluded.parquet, which `odst run` honours, the histogram of nearest distances, sheets of pairs (pairs-*.png) and
-    dedup.json. A pass that was cut goes on where it stopped. The same command tells whether a test set leaks into a
-    training set: odst dedup train/ --against test/
+    dedup.json. A pass that was cut goes on where it stopped. LPIPS needs weights: an .npz, or torchvision's AlexNet .pth; what
+    `odst data get lpips-alexnet` left is found by itself.
+
+    Does a test set leak into a training set? odst dedup train/ --against test/
+
+    Example: odst dedup pool --against cifar10:test --exact-against train/
     """
+    import numpy as np
+
     from odst.cli.screen import bars
     from odst.data.pool import is_packed
     from odst.duplicates import Guard, Rule, audit
@@ -93,6 +62,8 @@ def dedup(
     )
     packed = is_packed(Path(pool))
     out = out or (Path(pool) if packed else Path(f"{_name(pool)}-dedup"))
+    specs = [*against, *(exact_against or []), *map(str, listed or [])]
+    names = _names(specs)
     with bars(quiet, verbose) as console:
         fit = _fit(Path(pool), fit) if packed else fit
         U = _pool(pool, packed, size, fit)
@@ -100,47 +71,38 @@ def dedup(
         if size != 32 and (radius, l2) == (2000 / 255, 3.0):
             _say_scale(size)
         weights = _weights(lpips, lpips_heads, size, ssim_alone)
-        names = _names([*against, *(exact_against or []), *map(str, listed or [])])
-        references = {name: _read(spec, size, fit) for name, spec in zip(names, against, strict=False)}
-        copies = {
-            name: _read(spec, size, fit) for name, spec in zip(names[len(against) :], exact_against or [], strict=False)
-        }
+        sets = len(specs) - len(listed or [])
+        read = {name: _read(spec, size, fit) for name, spec in zip(names[:sets], specs, strict=False)}
         guard = Guard(
-            {name: found.x for name, found in references.items()},
+            {name: read[name].x for name in names[: len(against)]},
             rule,
             weights,
-            exact={name: {h: i for i, h in reversed(list(enumerate(found.hashes)))} for name, found in copies.items()},
+            exact={
+                name: {h: i for i, h in reversed(list(enumerate(read[name].hashes)))}
+                for name in names[len(against) : sets]
+            },
             listed={
                 name: _ids(file, U, list_base, Path(pool) if packed else None)
-                for name, file in zip(names[len(references) + len(copies) :], listed or [], strict=True)
+                for name, file in zip(names[sets:], listed or [], strict=True)
             },
         )
-        both = references | copies
         notes: dict[str, Any] = {
             "path": pool,
-            "against": dict(zip(names, [*against, *(exact_against or []), *map(str, listed or [])], strict=True)),
-            "images": {name: len(found.x) for name, found in both.items()},
-            "unreadable": {name: len(found.rejected) for name, found in both.items()},
+            "against": dict(zip(names, specs, strict=True)),
+            "images": {name: len(found.x) for name, found in read.items()},
+            "unreadable": {name: len(found.rejected) for name, found in read.items()},
             "size": size,
             "fit": fit,
         }
-        sources = {name: _Texts(found.uris) for name, found in both.items()}
+        sources = {name: np.array(found.uris, object) for name, found in read.items()}
         summary = audit(U, guard, out, sources=sources, notes=notes, fresh=fresh)
         for line in [*_lines(summary, len(U), out), *_use(summary, pool, packed, out)]:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class _Texts:
-    """A list as the texts of rows."""
+def _pool(spec: str, packed: bool, size: int, fit: Fit) -> "Pool":
+    import numpy as np
 
-    def __init__(self, texts: list[str]):
-        self.texts = texts
-
-    def __getitem__(self, rows: Any) -> list[str]:
-        return [self.texts[int(row)] for row in rows]
-
-
-def _pool(spec: str, packed: bool, size: int, fit: "Fit") -> "Pool":
     from odst.data.images import Pool
     from odst.data.pool import open_pool
     from odst.duplicates.search import check_pictures
@@ -149,46 +111,40 @@ def _pool(spec: str, packed: bool, size: int, fit: "Fit") -> "Pool":
         U = open_pool(spec, every=True)
     else:
         found = _read(spec, size, fit)
-        U = Pool(found.x, sources=_Texts(found.uris), hashes=_Texts(found.hashes))
+        U = Pool(found.x, sources=np.array(found.uris, object), hashes=np.array(found.hashes, object))
     check_pictures(spec, U.x)
     return U
 
 
-def _fit(pool: Path, otherwise: "Fit") -> "Fit":
+def _fit(pool: Path, otherwise: Fit) -> Fit:
     """How the images of a packed pool became square; pools joined after different rules leave it to `otherwise`."""
-    import logging
-
     from odst.data.pool import packed_fits, read_manifest
 
     found = packed_fits(pool, read_manifest(pool))
     if len(found) > 1:
-        logging.getLogger("odst").warning(
+        log.warning(
             f"{pool}: the pools it joins were packed with --fit {' and '.join(sorted(found))}. The references follow "
             f"{otherwise}, so copies in the others may be missed: run `odst dedup` on each of the pools instead."
         )
     return found.pop() if len(found) == 1 else otherwise
 
 
-def _read(spec: str, size: int, fit: "Fit") -> "ReadSet":
+def _read(spec: str, size: int, fit: Fit) -> "ReadSet":
     """A set by path or by name, at the pool's size: resized as `odst pool build` does it."""
-    import logging
-
     from odst.data.reading import read_set
 
     found = read_set(spec, size, fit)
     if found.rejected:
         first = found.rejected[0]
-        logging.getLogger("odst").warning(
+        log.warning(
             f"{spec}: {len(found.rejected)} of its items cannot be read and are not looked at; the first: {first.uri}: {first.reason}"
         )
     return found
 
 
 def _say_scale(size: int) -> None:
-    import logging
-
     wide = size / 32  # L2 sums over pixels, so the same change is farther in a larger image
-    logging.getLogger("odst").warning(
+    log.warning(
         f"--radius and --l2 are the paper's, for 32×32 pixels. These are {size}×{size}, where the same change is {wide:.3g} "
         f"times as far: --radius {2000 / 255 * wide:.3g} --l2 {3 * wide:.3g} would judge alike."
     )
@@ -196,10 +152,7 @@ def _say_scale(size: int) -> None:
 
 def _weights(lpips: str | None, heads: Path | None, size: int, ssim_alone: bool) -> "LpipsWeights | None":
     """Without any, say so, and what decides instead."""
-    import logging
-
     from odst.data.named.download import find
-    from odst.errors import UserError
     from odst.vision.perceptual import SMALLEST, read_lpips_weights
 
     path = lpips or next(map(str, find("lpips-alexnet") or []), None)
@@ -215,12 +168,8 @@ def _weights(lpips: str | None, heads: Path | None, size: int, ssim_alone: bool)
         why = f"it needs {SMALLEST}×{SMALLEST} pixels, these are {size}×{size}"
     else:
         return read_lpips_weights(path, heads)
-    what = (
-        "SSIM alone says what looks alike, and far more leave than by"
-        if ssim_alone
-        else "L2 alone decides, and fewer leave than by"
-    )
-    logging.getLogger("odst").warning(f"WITHOUT LPIPS ({why}): {what} the paper's rule.")
+    alone, leave = ("SSIM", "far more") if ssim_alone else ("L2", "fewer")
+    log.warning(f"WITHOUT LPIPS ({why}): {alone} alone decides, and {leave} images leave than by the paper's rule.")
     return None
 
 

@@ -3,29 +3,29 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from odst.cli import app
-from odst.cli.run import Device, Quiet, Verbose
+from odst.cli import Device, Fresh, Quiet, Verbose, app
 
-REFERENCE = (
-    "supervised+val_in"  # T ∪ val_in with true labels: val_in's labels outnumber T's, so it stands beside the methods
-)
+# T ∪ val_in with true labels: val_in's labels outnumber T's, so it stands beside the methods
+REFERENCE = "supervised+val_in"
 
 
 @app.command()
 def demo(
-    world: Annotated[str, typer.Option(help="digits or photos: real images that come with odst[demo].")] = "digits",
-    out: Annotated[Path, typer.Option(help="One run directory per method goes into this folder.")] = Path("runs/demo"),
-    methods: Annotated[str, typer.Option(help="Which methods to compare, by commas.")] = "odst,st,st-ot",
-    seed: Annotated[int, typer.Option(help="Deals the labelled, validation and pool images.")] = 0,
-    pool: Annotated[int | None, typer.Option(help="Images in the pool.")] = None,
+    world: Annotated[str, Option(help="digits or photos, real images.")] = "digits",
+    out: Annotated[Path, Option(help="A folder for a run per method.")] = Path("runs/demo"),
+    methods: Annotated[str, Option(help="What to compare.")] = "odst,st,st-ot",
+    seed: Annotated[int, Option(help="Deals the images to the sets.")] = 0,
+    pool: Annotated[int | None, Option(help="Images in the pool.")] = None,
     device: Device = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")] = False,
+    fresh: Fresh = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """See odst improve round by round on a messy pool, beside plain self-training. No download.
+    """See odst improve round by round on a messy pool.
+
+    Plain self-training stands beside it, and a page shows both. Nothing is downloaded; the images come with odst[demo].
 
     Example: odst demo --world photos --pool 20000
     """

@@ -3,33 +3,30 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from odst.cli import app
+from odst.cli import Device, Round, RunFit, RunFolder, app
 
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    on: Annotated[str | None, typer.Option(help="A labelled source [default: the run's test set].")] = None,
-    out: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SOURCE", help="Images of none of the classes; may be given again."),
-    ] = None,
-    corruptions: Annotated[
-        bool, typer.Option("--corruptions", help="Also the error under 15 corruptions at 5 levels, made on the fly.")
-    ] = False,
+    run: RunFolder,
+    on: Annotated[str | None, Option(help="A labelled source [default: the run's test set].")] = None,
+    out: Annotated[list[str] | None, Option(metavar="NAME=SOURCE", help="Images of no class. Repeatable.")] = None,
+    corruptions: Annotated[bool, Option("--corruptions", help="Also the error under 15 corruptions.")] = False,
     corruption_files: Annotated[
-        Path | None, typer.Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C as published.")
+        Path | None, Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C.")
     ] = None,
-    round: Annotated[int | None, typer.Option(help="Another round than the final one.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
-    fit: Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    round: Round = None,
+    json: Annotated[Path | None, Option(help="Write every number here.")] = None,
+    fit: RunFit = None,
+    device: Device = None,
 ) -> None:
-    """Measure a run's classifier on any images: error, calibration, detection, with 95 % intervals.
+    """Measure a run's classifier on any images.
 
-    Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet --corruptions
+    Error, calibration and detection, with 95 % intervals; the error under corruptions where asked for.
+
+    Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet
     """
     from odst.classifier.evaluate import assess, labelled_source, out_sources, own_images, own_sets
     from odst.classifier.load import load
@@ -40,7 +37,7 @@ def evaluate(
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
     with bars() as console:
-        classifier = load(run, round=round, device=device)
+        classifier = load(run, round=round, device=device or "auto")
         how = classifier.fit_of(fit)
         if on is None:
             name, logits, y, outs = own_sets(classifier)

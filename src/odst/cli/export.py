@@ -3,22 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option, echo
 
-from odst.cli import app
+from odst.cli import RunFolder, app
 
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    onnx: Annotated[Path | None, typer.Option(help="The classifier as an ONNX file. Needs odst[onnx].")] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(help="The run's numbers as TensorBoard events in this folder. Needs odst[tensorboard]."),
-    ] = None,
-    round: Annotated[int | None, typer.Option(help="Another round than the final one, for --onnx.")] = None,
+    run: RunFolder,
+    onnx: Annotated[Path | None, Option(help="The classifier as an ONNX file. Needs odst[onnx].")] = None,
+    tensorboard: Annotated[Path | None, Option(help="A folder for its numbers. Needs odst[tensorboard].")] = None,
+    round: Annotated[int | None, Option(help="Another round than the final one, for --onnx.")] = None,
 ) -> None:
-    """Hand a run to other tools: ONNX with normalisation, temperature and softmax inside, or TensorBoard events.
+    """Hand a run to other tools: ONNX or TensorBoard.
+
+    The ONNX file has normalisation, temperature and softmax inside; TensorBoard gets every number of metrics.jsonl.
 
     Example: odst export runs/first --onnx classifier.onnx
     """
@@ -31,8 +30,8 @@ def export(
         raise UserError("export: nothing to write. Give --onnx FILE or --tensorboard FOLDER.")
     if onnx is not None:
         difference = export_onnx(load(run, round=round, device="cpu"), onnx)
-        typer.echo(f"{onnx}: differs from torch by at most {difference:.0e}")
+        echo(f"{onnx}: differs from torch by at most {difference:.0e}")
     if tensorboard is not None:
         folder = RunDir(run)
         folder.info()
-        typer.echo(f"{tensorboard}: {export_tensorboard(folder, tensorboard)} numbers")
+        echo(f"{tensorboard}: {export_tensorboard(folder, tensorboard)} numbers")

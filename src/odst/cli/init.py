@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
 from odst.cli import app
 
@@ -12,28 +12,23 @@ Sources = list[str] | None
 
 @app.command()
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder with labelled/, pool/ and what else there is; or a new one.")
-    ],
-    labelled: Annotated[
-        Sources, typer.Option(metavar="SRC", help="Labelled images: a folder per class, or a table.")
-    ] = None,
-    pool: Annotated[Sources, typer.Option(metavar="SRC", help="Unlabelled images of any kind.")] = None,
-    val_in: Annotated[Sources, typer.Option(metavar="SRC", help="Labelled images to calibrate on.")] = None,
-    val_out: Annotated[Sources, typer.Option(metavar="SRC", help="Images of none of the classes.")] = None,
-    test: Annotated[Sources, typer.Option(metavar="SRC", help="Labelled images for scoring only.")] = None,
-    size: Annotated[
-        int | None, typer.Option(min=8, max=1024, help="Height and width of the images [default: 32, or the pool's].")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where config, packed pool and lists go [default: DIR].")] = None,
-    seed: Annotated[int, typer.Option(help="Deals the val_out sample.")] = 0,
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder with labelled/, pool/ and the like; or a new one.")],
+    labelled: Annotated[Sources, Option(metavar="SRC", help="Labelled images: a folder per class, or a table.")] = None,
+    pool: Annotated[Sources, Option(metavar="SRC", help="Unlabelled images of any kind.")] = None,
+    val_in: Annotated[Sources, Option(metavar="SRC", help="Labelled images to calibrate on.")] = None,
+    val_out: Annotated[Sources, Option(metavar="SRC", help="Images of none of the classes.")] = None,
+    test: Annotated[Sources, Option(metavar="SRC", help="Labelled images for scoring only.")] = None,
+    size: Annotated[int | None, Option(min=8, max=1024, help="Height and width [default: 32, or the pool's].")] = None,
+    out: Annotated[Path | None, Option(help="Where config, packed pool and lists go [default: DIR].")] = None,
+    seed: Annotated[int, Option(help="Deals the val_out sample.")] = 0,
 ) -> None:
-    """Look at a folder and write a commented config that runs. Images stay where they are; the pool is packed once.
+    """Look at a folder and write a commented config that runs.
 
-    Known names in DIR: labelled (or train), pool (or unlabelled), val_in, val_out, test, and out_test/NAME. Each may be a
-    folder, a table or an archive; the options name sources that lie elsewhere. Without a val_out one is made from the pool.
+    Images stay where they are; the pool is packed once. Known names in DIR: labelled (or train), pool (or unlabelled), val_in,
+    val_out, test, and out_test/NAME. Each may be a folder, a table or an archive; the options name sources that lie elsewhere.
+    Without a val_out one is made from the pool.
 
-    Example: odst init my_project --labelled photos/labelled --pool photos/unsorted
+    Example: odst init project --labelled photos/sorted --pool photos/unsorted
     """
     from odst.cli.screen import bars
     from odst.project.init import begin_project
@@ -42,4 +37,4 @@ def init(
     with bars():
         lines = begin_project(folder, {k: v for k, v in given.items() if v}, out or folder, size=size, seed=seed)
     for line in lines:
-        typer.echo(line)
+        echo(line)

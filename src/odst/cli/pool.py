@@ -1,67 +1,64 @@
 """`odst pool`: pack any images into a pool, look at it, check it, join pools."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer, echo
 
-from odst.cli import app
+from odst.cli import Fit, app
 
-pool = typer.Typer(
+pool = Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Pack images of any kind into one pool. Example: odst pool build photos/ more.tar --out pool --size 32",
+    help="Pack images of any kind into one pool.\n\nExample: odst pool build photos/ more.tar --out pool --size 32",
 )
 app.add_typer(pool, name="pool")
 
-Packed = Annotated[Path, typer.Argument(metavar="POOL", help="A packed pool.")]
+Packed = Annotated[Path, Argument(metavar="POOL", help="A packed pool.")]
 
 
 @pool.command("build")
 def build(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SRC...",
+        Argument(
+            metavar="SRC",
             help="Folders, .csv, .tsv or .parquet lists, .tar shards, Hugging Face .parquet, .npy, .npz, CIFAR, SVHN or "
             "Tiny Images files, packed pools; freely mixed.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
-    size: Annotated[int, typer.Option("--size", min=4, max=1024, help="Height and width of the packed images.")] = 32,
-    fit: Annotated[
-        Literal["crop", "pad", "stretch"],
-        typer.Option("--fit", help="How a picture that is not square becomes so: its middle, grey bars, or squeezed."),
-    ] = "crop",
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Decoding processes. Default: one per core.")
-    ] = None,
-    keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Keep images that are equal, pixel by pixel, to an earlier one.")
-    ] = False,
+    out: Annotated[Path, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
+    size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
+    fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
+    workers: Annotated[int | None, Option(min=1, help="Decoding processes. Default: one per core.")] = None,
+    keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
 ) -> None:
-    """Decode, resize and pack images. Example: odst pool build photos/ web-*.tar --out pool --size 32
+    """Decode, resize and pack images.
 
     Killed and started again, it goes on at the last whole shard. What cannot be read is listed in POOL/rejected.parquet
     with the reason; where every image came from is in POOL/index.parquet.
+
+    Example: odst pool build photos/ web-*.tar --out pool --size 32
     """
     from odst.cli.screen import bars
     from odst.data.packing import build_pool
 
     with bars():
         manifest = build_pool(sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates)
-    typer.echo(f"{out}: {manifest['count']:,} images")
+    echo(f"{out}: {manifest['count']:,} images")
     _say_rejected(manifest)
 
 
 @pool.command("join")
 def join(
-    pools: Annotated[list[Path], typer.Argument(metavar="POOL...", help="Packed pools with rows of one size.")],
-    out: Annotated[Path, typer.Option("--out", metavar="POOL", help="A new folder for the joined pool.")],
+    pools: Annotated[list[Path], Argument(metavar="POOL", help="Packed pools with rows of one size.")],
+    out: Annotated[Path, Option(metavar="POOL", help="A new folder for the joined pool.")],
 ) -> None:
-    """Join packed pools without copying them. Example: odst pool join pool-a pool-b --out both
+    """Join packed pools without copying them.
 
     The new pool refers to the others: keep them where they are. An image that an earlier pool holds already is set aside.
+
+    Example: odst pool join pool-a pool-b --out both
     """
     from odst.data.joining import join_pools
     from odst.data.pool import open_pool
@@ -70,17 +67,18 @@ def join(
         open_pool(one)  # what is wrong with it is said before anything is written
     join_pools(pools, out)
     joined = open_pool(out)
-    typer.echo(f"{out}: {len(joined) - len(joined.excluded):,} images of {len(pools)} pools")
+    echo(f"{out}: {len(joined) - len(joined.excluded):,} images of {len(pools)} pools")
 
 
 @pool.command("info")
 def info(
     path: Packed,
-    sheet: Annotated[
-        Path | None, typer.Option("--sheet", metavar="PNG", help="The contact sheet. Default: POOL/contact_sheet.png")
-    ] = None,
+    sheet: Annotated[Path | None, Option(metavar="PNG", help="Default: POOL/contact_sheet.png")] = None,
 ) -> None:
-    """Show what a pool holds, with a contact sheet of 100 random images. Example: odst pool info pool"""
+    """Show what a pool holds, with a sheet of 100 random images.
+
+    Example: odst pool info pool
+    """
     import numpy as np
 
     from odst.data.images import is_image
@@ -91,14 +89,12 @@ def info(
 
     opened, manifest = open_pool(path), read_manifest(path)
     row = "×".join(map(str, manifest["row"]))
-    typer.echo(
-        f"{path}: {len(opened):,} {'images' if is_image(opened.x) else 'feature vectors'}, {row} {manifest['dtype']}"
-    )
-    typer.echo(f"excluded: {len(opened.excluded):,}")
+    echo(f"{path}: {len(opened):,} {'images' if is_image(opened.x) else 'feature vectors'}, {row} {manifest['dtype']}")
+    echo(f"excluded: {len(opened.excluded):,}")
     for size, count in original_sizes(path):
-        typer.echo(f"originally {size}: {count:,}")
+        echo(f"originally {size}: {count:,}")
     _say_rejected(manifest)
-    typer.echo(f"identity: {opened.identity}")
+    echo(f"identity: {opened.identity}")
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
         page = contact_sheet(
@@ -107,22 +103,25 @@ def info(
         sheet = sheet or path / "contact_sheet.png"
         with whole(sheet) as temporary:
             page.save(temporary, "PNG")
-        typer.echo(f"contact sheet: {sheet}")
+        echo(f"contact sheet: {sheet}")
 
 
 @pool.command("verify")
 def verify(path: Packed) -> None:
-    """Read every file of a pool and compare it with its hash. Example: odst pool verify pool"""
+    """Read every file of a pool and compare it with its hash.
+
+    Example: odst pool verify pool
+    """
     from odst.cli.screen import bars
     from odst.data.pool import verify_pool
 
     with bars():
         verify_pool(path)
-    typer.echo(f"{path}: every file is what it was.")
+    echo(f"{path}: every file is what it was.")
 
 
 def _say_rejected(manifest: dict[str, object]) -> None:
     rejected = manifest.get("rejected")
     if isinstance(rejected, dict) and rejected:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
-        typer.echo(f"rejected: {sum(rejected.values()):,} ({reasons})")
+        echo(f"rejected: {sum(rejected.values()):,} ({reasons})")

@@ -3,23 +3,26 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
-from odst.cli import app
+from odst.cli import Device, Round, RunFit, RunFolder, app
 
 
 @app.command()
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    sources: Annotated[list[str], typer.Argument(help="Pictures, folders, tars, tables, arrays, pools.")],
-    csv: Annotated[Path | None, typer.Option(help="Write a CSV table here.")] = None,
-    parquet: Annotated[Path | None, typer.Option(help="Write a parquet table here.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Thresholds of another alpha than the run's.")] = None,
-    round: Annotated[int | None, typer.Option(help="Another round than the final one.")] = None,
-    fit: Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    run: RunFolder,
+    sources: Annotated[list[str], Argument(metavar="SRC", help="Pictures, folders, tars, tables, arrays, pools.")],
+    csv: Annotated[Path | None, Option(help="Write a CSV table here.")] = None,
+    parquet: Annotated[Path | None, Option(help="Write a parquet table here.")] = None,
+    alpha: Annotated[float | None, Option(help="Thresholds of another alpha than the run's.")] = None,
+    round: Round = None,
+    fit: RunFit = None,
+    device: Device = None,
 ) -> None:
-    """Label any images: a class with calibrated confidence, `unknown` below the class's threshold, or why it was not read.
+    """Label any images, with `unknown` for what is no class.
+
+    A row an image, in the order given: its class with calibrated confidence, `unknown` below the class's threshold, or
+    why it was not read.
 
     Example: odst predict runs/first photos/ --csv labels.csv
     """
@@ -31,13 +34,13 @@ def predict(
     from odst.data.checks import UNKNOWN
 
     with bars():
-        classifier = load(run, round=round, device=device)
+        classifier = load(run, round=round, device=device or "auto")
         if alpha is not None:
             classifier = classifier.at(alpha)
         counts: Counter[str] = Counter()  # known, unknown, unreadable
         for rows in write_answers(answer(classifier, sources, classifier.fit_of(fit)), csv, parquet):
             counts.update("unreadable" if one.reason else UNKNOWN if one.label == UNKNOWN else "known" for one in rows)
-    typer.echo(
+    echo(
         f"{sum(counts.values()):,} images: {counts['known']:,} labelled, {counts[UNKNOWN]:,} unknown, "
         f"{counts['unreadable']:,} not readable (round {classifier.round})",
         err=True,

@@ -3,21 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from odst.cli import app
+from odst.cli import Images, RelativePaths, app
 
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="A run directory, finished or not.")],
-    out: Annotated[Path | None, typer.Option(help="The page [default: RUN/report.html].")] = None,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")] = True,
-    relative_paths: Annotated[
-        bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")
-    ] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="A run directory, finished or not.")],
+    out: Annotated[Path | None, Option(help="The page [default: RUN/report.html].")] = None,
+    images: Images = True,
+    relative_paths: RelativePaths = False,
 ) -> None:
-    """Write one page about a run: what came out, what was selected, what another alpha would select. It opens offline.
+    """Write one page about a run, which opens offline.
+
+    It shows what came out, what was selected, and what another alpha would select.
 
     Example: odst report runs/first --no-images --relative-paths
     """

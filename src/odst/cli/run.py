@@ -1,44 +1,31 @@
-"""odst run, odst methods."""
+"""odst run."""
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from odst.cli import app
-
-Out = Annotated[Path | None, typer.Option(help="The run directory [default: runs/CONFIG-METHOD-SEED].")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]
+from odst.cli import Device, Fresh, Quiet, Verbose, app
 
 
 @app.command()
 def run(
-    config: Annotated[
-        str, typer.Argument(help="A TOML config, the name of a preset, or a run directory to go on with.")
-    ],
-    method: Annotated[str | None, typer.Option(help="A named method: see `odst methods`.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="A network: small, resnet50, timm:NAME, package.module:factory for your own.")
-    ] = None,
-    out: Out = None,
-    seed: Annotated[int | None, typer.Option(help="Deals splits, order, augmentation and ties.")] = None,
+    config: Annotated[str, Argument(metavar="CONFIG", help="A TOML file, a preset's name, or a run to go on with.")],
+    method: Annotated[str | None, Option(help="A named method: see `odst methods`.")] = None,
+    model: Annotated[str | None, Option(help="small, resnet50, timm:NAME, or your package.module:factory.")] = None,
+    out: Annotated[Path | None, Option(help="Its folder [default: runs/CONFIG-METHOD-SEED].")] = None,
+    seed: Annotated[int | None, Option(help="Deals splits, order, augmentation and ties.")] = None,
     device: Device = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")
-    ] = None,
-    stop_on_harm: Annotated[bool, typer.Option("--stop-on-harm", help="End at the first student that harms.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done, how large and how long.")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Move an old run in --out aside and begin anew.")] = False,
+    change: Annotated[list[str] | None, Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")] = None,
+    stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
+    fresh: Fresh = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train a teacher, select from the pool, train students: one run, in its own directory.
+    """Train a teacher, select from the pool, train students.
 
-    The same command, or `odst run DIR`, goes on where a run stopped.
+    One run, in its own directory. The same command, or `odst run DIR`, goes on where a run stopped.
 
     Example: odst run digits --method odst --out runs/first
     """
@@ -74,23 +61,3 @@ def run(
         best = execute(settings, out, fresh=fresh)
         console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", RunDir(out).metrics(), best))
     console.print(f"Use round {best}. The run is in {out}", soft_wrap=True, highlight=False)
-
-
-@app.command()
-def methods() -> None:
-    """List the named methods and what each changes against odst.
-
-    Example: odst methods
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    from odst.recipe import METHODS
-    from odst.run.config import recipe_changes
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("method", "what it is", "changes against odst"):
-        table.add_column(heading)
-    for name, (recipe, what) in METHODS.items():
-        table.add_row(name, what, ", ".join(f"{key}={value}" for key, value in recipe_changes(recipe).items()) or "–")
-    Console().print(table)

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 
 from odst.progress import listening
-from odst.report.measures import Measure, measures
+from odst.report.measures import measures
 
 LINE_EVERY = 30.0  # seconds between two lines of one stage where there is no terminal
 
@@ -115,18 +115,16 @@ RUN = measures("val_error", "val_od_auroc", "error", "ece", "od_auroc", "selecte
 RUNS = measures("error", "od_auroc", "selected", "related", "correct")
 
 
-def _table(title: str, headings: dict[str, Literal["left", "right"]], shown: list[Measure]) -> Table:
+def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading, side in headings.items():
-        table.add_column(heading, justify=side)
-    for measure in shown:
-        table.add_column(measure.narrow or measure.heading, justify="right")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "method" else "right")
     return table
 
 
 def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = None) -> Table:
     """A run, a row a round; percentages, and the round to use marked."""
-    table = _table(title, {"round": "right"}, RUN)
+    table = _table(title, "round", *(one.narrow or one.heading for one in RUN))
     for one in metrics:
         mark = "*" if one["round"] == best else " "
         table.add_row(f"{one['round']}{mark}", *(measure.text(one[measure.key], 1) for measure in RUN))
@@ -135,7 +133,7 @@ def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = N
 
 def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
     """Several runs, a block of rows each; the best last error and the best last OD-AUROC in bold."""
-    table = _table(title, {"method": "left", "round": "right"}, RUNS)
+    table = _table(title, "method", "round", *(one.narrow or one.heading for one in RUNS))
     lasts = [metrics[-1] for metrics in runs.values()]
     best = {(one.key, one.best(last[one.key] for last in lasts)) for one in measures("error", "od_auroc")}
     for name, metrics in runs.items():

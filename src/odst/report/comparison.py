@@ -106,11 +106,7 @@ def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
 
     def lines(key: str, scale: float = 1.0) -> list[Series]:
         return [
-            Series(
-                run.name,
-                f"c{i % 8 + 1}",
-                [None if one[key] is None else one[key] * scale for one in run.metrics],
-            )
+            Series(run.name, f"c{i % 8 + 1}", [None if one[key] is None else one[key] * scale for one in run.metrics])
             for i, run in enumerate(compared)
         ]
 

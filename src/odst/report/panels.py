@@ -26,10 +26,7 @@ def curves(found: Findings) -> list[tuple[str, Markup]]:
         aurocs.append(Series("val OD-AUROC", "c2", over_rounds("val_od_auroc")))
     return [
         (f"Error on {found.set_name}, {LOW}", plots.rounds_chart("Error over rounds", errors)),
-        (
-            f"OD-AUROC, {HIGH}",
-            plots.rounds_chart("OD-AUROC over rounds", aurocs, unit=""),
-        ),
+        (f"OD-AUROC, {HIGH}", plots.rounds_chart("OD-AUROC over rounds", aurocs, unit="")),
         (
             f"Calibration error (ECE), {LOW}",
             plots.rounds_chart("ECE over rounds", [Series("ECE", "c1", over_rounds("ece"), labelled=True)]),

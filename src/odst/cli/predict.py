@@ -25,9 +25,10 @@ def predict(
     """
     from collections import Counter
 
-    from odst.classifier.load import UNKNOWN, answer, load
+    from odst.classifier.load import answer, load
     from odst.cli.screen import bars
     from odst.cli.writing import write_answers
+    from odst.data.checks import UNKNOWN
 
     with bars():
         classifier = load(run, round=round, device=device)

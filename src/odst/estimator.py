@@ -93,13 +93,7 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        unlabelled: Any = None,
-        out: Any = None,
-        val_in: tuple[Any, Any] | None = None,
+        self, X: Any, y: Any, *, unlabelled: Any = None, out: Any = None, val_in: tuple[Any, Any] | None = None
     ) -> "ODSTClassifier":
         """Run the scheme and keep its best round.
 
@@ -220,10 +214,8 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names = [name for name, (recipe, _) in METHODS.items() if not recipe.given_selection]
             raise UserError(f"method: {self.method!r} is not one of {', '.join(names)}.")
         recipe = replace(METHODS[self.method][0], alpha=self.alpha, max_copies=self.max_copies)
-        if self.ratio is not None:  # that of a full run: one-shot takes its last entry, supervised and oe none
-            recipe = replace(
-                recipe, ratio=tuple(self.ratio)[{0: slice(0), 1: slice(-1, None)}.get(recipe.rounds, slice(None))]
-            )
+        if self.ratio is not None:
+            recipe = replace(recipe, ratio=recipe.of_full_run(self.ratio))
         if data.pool is None and (recipe.rounds or recipe.rest_weight):
             warnings.warn("no pool rows: the labelled rows alone are learned", UserWarning, stacklevel=3)
             return replace(recipe, ratio=(), rest_weight=0.0)

@@ -6,23 +6,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odst.classifier.load import load
     from odst.data.images import Data, Labelled, Pool
+    from odst.data.pool import open_pool
     from odst.estimator import ODSTClassifier
+    from odst.evaluation.scoring import score
     from odst.recipe import METHODS, ODST, ST, ST_OT, Recipe
     from odst.self_training import Round, self_train
     from odst.training.schedule import Phase, Schedule
+    from odst.vision.networks import make_network
 
 _HOMES = {
+    "odst.classifier.load": ("load",),
     "odst.data.images": ("Data", "Labelled", "Pool"),
+    "odst.data.pool": ("open_pool",),
     "odst.estimator": ("ODSTClassifier",),
-    "odst.training.schedule": ("Phase", "Schedule"),
+    "odst.evaluation.scoring": ("score",),
     "odst.recipe": ("METHODS", "ODST", "ST", "ST_OT", "Recipe"),
     "odst.self_training": ("Round", "self_train"),
-    "odst.classifier.load": ("load",),
+    "odst.training.schedule": ("Phase", "Schedule"),
+    "odst.vision.networks": ("make_network",),
 }
 
 __all__ = [
     "METHODS", "ODST", "ST", "ST_OT", "Data", "Labelled", "ODSTClassifier", "Phase", "Pool", "Recipe", "Round", "Schedule",
-    "load", "self_train",
+    "load", "make_network", "open_pool", "score", "self_train",
 ]  # fmt: skip
 
 

@@ -34,7 +34,7 @@ STEPS, PASSES = 300, 20  # a training is at least so many steps, and at least so
 REPORTED = ("round", "val_error", "val_od_auroc", "temperature", "selected", "above", "repeats")
 
 
-class ODSTClassifier(ClassifierMixin, BaseEstimator):
+class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Out-distribution aware self-training on features (float, n×D) or images (uint8, n×H×W×3).
 
     Parameters
@@ -93,13 +93,7 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        unlabelled: Any = None,
-        out: Any = None,
-        val_in: tuple[Any, Any] | None = None,
+        self, X: Any, y: Any, *, unlabelled: Any = None, out: Any = None, val_in: tuple[Any, Any] | None = None
     ) -> "ODSTClassifier":
         """Run the scheme and keep its best round.
 
@@ -133,11 +127,12 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any, unknown: Any = None) -> np.ndarray:
         """The most probable class; with `unknown`, that label for rows where it is not above its threshold."""
         c, odds = top_log_odds(self._logits(X), self.temperature_)
-        labels = self.classes_[c]
+        labels: np.ndarray = self.classes_[c]
         if unknown is None:
             return labels
         alike = np.asarray(unknown).dtype.kind == labels.dtype.kind
-        return np.where(odds > self._tau[c], labels if alike else labels.astype(object), unknown)
+        trusted: np.ndarray = np.where(odds > self._tau[c], labels if alike else labels.astype(object), unknown)
+        return trusted
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy over the rows that have a label: those with y = -1 or -2 are left out, so that X may hold the pool."""
@@ -211,17 +206,16 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):
             raise UserError(
                 f"val_in: class {foreign[0]!r} has no labelled row in X. Label some, or leave it out of val_in."
             )
-        return np.searchsorted(self.classes_, y)
+        codes: np.ndarray = np.searchsorted(self.classes_, y)
+        return codes
 
     def _recipe(self, data: Data) -> Recipe:
         if self.method not in METHODS or METHODS[self.method][0].given_selection:
             names = [name for name, (recipe, _) in METHODS.items() if not recipe.given_selection]
             raise UserError(f"method: {self.method!r} is not one of {', '.join(names)}.")
         recipe = replace(METHODS[self.method][0], alpha=self.alpha, max_copies=self.max_copies)
-        if self.ratio is not None:  # that of a full run: one-shot takes its last entry, supervised and oe none
-            recipe = replace(
-                recipe, ratio=tuple(self.ratio)[{0: slice(0), 1: slice(-1, None)}.get(recipe.rounds, slice(None))]
-            )
+        if self.ratio is not None:
+            recipe = replace(recipe, ratio=recipe.of_full_run(self.ratio))
         if data.pool is None and (recipe.rounds or recipe.rest_weight):
             warnings.warn("no pool rows: the labelled rows alone are learned", UserWarning, stacklevel=3)
             return replace(recipe, ratio=(), rest_weight=0.0)

@@ -1,6 +1,7 @@
 """Recipe: one point of the method, and the paper's named points."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,6 +57,10 @@ class Recipe:
     @property
     def rounds(self) -> int:
         return len(self.ratio if self.k is None else self.k)
+
+    def of_full_run(self, rounds: Sequence) -> tuple:
+        """Of one entry for each round of a full run, this method's: one-shot takes the last, supervised and oe none."""
+        return tuple(rounds)[{0: slice(0), 1: slice(-1, None)}.get(self.rounds, slice(None))]
 
     def alphas(self, val_out: bool) -> tuple[float | None, float | None]:
         """Of the in- and the out-threshold; None for one that the method, or a run without val_out, does without."""

@@ -121,6 +121,6 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
 
 def _final_round(folder: RunDir, there: list[int]) -> int:
     if (final := folder.final()) is not None:
-        return final["round"]
+        return int(final["round"])
     log.warning("%s is not finished: taking round %d, the last there is", folder.path, there[-1])
     return there[-1]

@@ -46,7 +46,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             )
         raise UserError(f"{path}: this is no packed pool. Make one with `odst pool build SOURCE... --out {path}`.")
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         known = manifest["format"] == FORMAT
         whole = known and {"dtype", "row", "count"} <= manifest.keys() and bool({"shards", "pools"} & manifest.keys())
     except (ValueError, KeyError, TypeError):

@@ -93,4 +93,4 @@ def best_round(metrics: list[dict[str, Any]]) -> int:
         guarded = one["val_od_auroc"] is None or one["val_od_auroc"] >= best["val_od_auroc"] - AUROC_SLACK
         if one["val_error"] <= best["val_error"] and guarded:
             best = one
-    return best["round"]
+    return int(best["round"])

@@ -185,7 +185,7 @@ class _Scan:
 
     def add(self, logits: np.ndarray) -> None:
         with self.out.open("r+b") as file:
-            file.seek(self._place(self.done))
+            file.seek(len(self.head) + 4 * self.done * self.K)
             file.write(logits.tobytes())
             file.flush()
             os.fsync(file.fileno())
@@ -194,9 +194,6 @@ class _Scan:
     def _write_note(self, done: int, hash_: str) -> None:
         self.done, self.hash = done, hash_
         write_json(self.file, self.note | {"done": done, "hash": hash_})
-
-    def _place(self, row: int) -> int:
-        return len(self.head) + 4 * row * self.K
 
 
 def _chained(before: str, block: bytes) -> str:

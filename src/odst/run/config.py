@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,10 +69,9 @@ class Config(Section):
         named = METHODS[name][0]
         changes = _named(self.method)
         del changes["name"]
-        for key in ("ratio", "k"):
-            if key in changes and len(named.ratio) < 3:
-                changes[key] = changes[key][-1:] if named.ratio else ()
-        if "k" in changes and not changes["k"]:
+        for key in changes.keys() & {"ratio", "k"}:
+            changes[key] = named.of_full_run(changes[key])
+        if changes.get("k") == ():
             del changes["k"]
         return replace(named, **changes)
 
@@ -205,7 +204,5 @@ def _nearest(name: str, valid: Any) -> str:
 
 def recipe_changes(recipe: Recipe) -> dict[str, Any]:
     """What a recipe changes against ODST."""
-    default = Recipe()
-    return {
-        f.name: getattr(recipe, f.name) for f in fields(Recipe) if getattr(recipe, f.name) != getattr(default, f.name)
-    }
+    default = asdict(Recipe())
+    return {name: value for name, value in asdict(recipe).items() if value != default[name]}

@@ -34,7 +34,8 @@ class Normalised(nn.Module):
         self.net = net
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net((x - self.mean) / self.std)
+        logits: torch.Tensor = self.net((x - self.mean) / self.std)
+        return logits
 
 
 class Scaled(nn.Module):
@@ -164,7 +165,7 @@ def mean_level(images: Any) -> tuple[int, ...]:
 
 def _sample(images: Any) -> np.ndarray:
     """The pixels of at most 10,000 images at even distances, or so many rows of features."""
-    rows = images[np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(np.int64)]
+    rows: np.ndarray = images[np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(np.int64)]
     return rows.reshape(-1, rows.shape[-1])
 
 
@@ -212,7 +213,8 @@ def _timm(name: str, architecture: str, K: int) -> nn.Module:
     if architecture not in timm.list_models():
         near = difflib.get_close_matches(architecture, timm.list_models(), 3, 0.4)
         raise UserError(f"model: timm has no network {architecture!r}. Nearest: {', '.join(near) or 'none'}.")
-    return timm.create_model(architecture, num_classes=K)
+    net: nn.Module = timm.create_model(architecture, num_classes=K)
+    return net
 
 
 def _from_factory(name: str, K: int) -> nn.Module:

@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from odst.data.loading import load_data
 from odst.data.packing import build_pool
-from odst.data.sets import DataSection, load_data
+from odst.data.sets import DataSection
 from odst.errors import UserError
 from pictures import encoded, folder_of, picture
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from commands import fails, odst
 from odst.data.images import Data, Labelled, Pool
+from odst.data.loading import load_data
 from odst.data.packing import build_pool
-from odst.data.sets import load_data
 from odst.project.init import val_out
 from odst.run.config import read_config
 from odst.seeds import stream

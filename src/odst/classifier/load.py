@@ -15,7 +15,7 @@ from odst.data.decoding import Fit
 from odst.data.images import Images, check_images
 from odst.data.items import Files, Part
 from odst.data.sources import open_sources
-from odst.data.workers import Batch, Decoder, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, Decoder, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
@@ -183,7 +183,7 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
             yield from source.parts(0, decoder.part_length)
 
     def answers() -> Iterator[list[Answer]]:
-        workers = default_workers() if total >= 10_000 and not features else 1
+        workers = processes_for(total, decoder)
         with stage("predict", total, "images") as advance:
             for batch in decode_parts(every(), decoder, workers):
                 yield _answers(classifier, batch)

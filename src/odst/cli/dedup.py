@@ -81,11 +81,12 @@ def dedup(
     """
     from odst.cli.screen import bars
     from odst.data.pool import is_packed
+    from odst.data.sources import spec_name
     from odst.duplicates import Guard, Rule, audit
 
     rule = Rule(radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input)
     packed = is_packed(Path(pool))
-    out = out or (Path(pool) if packed else Path(f"{_name(pool)}-dedup"))
+    out = out or (Path(pool) if packed else Path(f"{spec_name(pool)}-dedup"))
     with bars(quiet, verbose) as console:
         fit = _fit(Path(pool), fit) if packed else fit
         U = _pool(pool, packed, size, fit)
@@ -209,24 +210,21 @@ def _weights(lpips: str | None, heads: Path | None, size: int) -> "LpipsWeights 
 
 
 def _ids(file: Path, U: "Pool", base: int | None, pool: Path | None) -> Any:
-    from odst.data.formats.originals import read_exclusions
-    from odst.data.pool import check_numbering, read_ids
+    from odst.data.exclusions import check_numbering, read_ids
+    from odst.data.pool import read_manifest
 
     if pool is not None:
-        check_numbering(file, pool)
-    plain = file.suffix not in (".parquet", ".csv", ".tsv") and file.is_file()
-    return read_exclusions(file, len(U), base) if plain else read_ids(file, len(U), U.id)
-
-
-def _name(spec: str) -> str:
-    return Path(spec.rpartition("?")[0] or spec).stem.replace(":", "-").replace("*", "") or "set"
+        check_numbering(file, pool, read_manifest(pool))
+    return read_ids(file, len(U), U.id, base)
 
 
 def _names(specs: list[str]) -> list[str]:
     """A short name per set, none twice."""
+    from odst.data.sources import spec_name
+
     names: list[str] = []
     for spec in specs:
-        name = _name(spec)
+        name = spec_name(spec)
         names.append(
             name if name not in names else next(f"{name}-{k}" for k in range(2, 10**6) if f"{name}-{k}" not in names)
         )

@@ -8,11 +8,9 @@ import numpy as np
 
 from odst.data.decoding import Fit
 from odst.data.sources import open_sources
-from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.progress import stage
-
-WORTH_PROCESSES = 10_000  # items below which starting processes costs more than it saves
 
 
 class ReadSet(NamedTuple):
@@ -31,11 +29,10 @@ def read_set(
     names = ", ".join(source.name for source in sources)
     decoder = decoder_for(sources, size, fit)
     total = sum(source.count() for source in sources)
-    workers = default_workers() if total >= WORTH_PROCESSES and decoder.width is None else 1
     parts = (part for source in sources for part in source.parts(0, decoder.part_length))
     batches: list[Batch] = []
     with stage(f"read {Path(sources[0].name).name}", total, "images") as advance:
-        for batch in decode_parts(parts, decoder, workers):
+        for batch in decode_parts(parts, decoder, processes_for(total, decoder)):
             batches.append(batch)
             advance(batch.items)
     x = np.concatenate([batch.rows for batch in batches])

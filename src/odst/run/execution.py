@@ -15,7 +15,7 @@ from torch import nn
 
 from odst.data.checks import check_data
 from odst.data.images import Data, Pool, fingerprint, is_image
-from odst.data.sets import load_data
+from odst.data.loading import load_data
 from odst.errors import UserError
 from odst.evaluation.corruptions import mean_corruption_error, published_corruption_errors, published_labels
 from odst.evaluation.scoring import Scored, best_round, harm, score

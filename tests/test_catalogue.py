@@ -25,9 +25,8 @@ from odst.data.formats.originals import CIFAR10
 from odst.data.named import conversion
 from odst.data.named import download as cache
 from odst.data.named.catalogue import CATALOGUE, UNTRIED
-from odst.data.named.fetch import fetch
+from odst.data.named.download import fetch, load_set
 from odst.data.named.lmdb import read_lmdb
-from odst.data.named.tasks import load_set
 from odst.data.sources import open_source
 from odst.errors import UserError
 

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.formats.originals import CIFAR10, CORRUPTIONS, Stored
+from odst.data.formats.originals import CIFAR10
 from odst.data.images import Pool
-from odst.data.named.tasks import TASKS, load_corruptions, load_pool, load_set, load_task, match_classes, named_source
-from odst.data.sets import DataSection, load_data
+from odst.data.loading import load_data
+from odst.data.named.download import load_set, named_source
+from odst.data.named.tasks import TASKS, load_pool, load_task
+from odst.data.sets import DataSection, class_numbers
 from odst.data.sources import open_source
 from odst.errors import UserError
-from test_formats import cifar10_python, corruptions, dump, planes
+from test_formats import cifar10_python, dump, planes
 
 CIFAR100 = tuple(sorted({"bus", "pickup_truck", *(f"thing{k:02d}" for k in range(98))}))
 
@@ -48,7 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / f"{name}.npy", picture(kind, 1, 2, 3))
     tiny = picture(80, *range(9))
     (folder / "tiny_images.bin").write_bytes(b"".join(image.tobytes(order="F") for image in tiny))
-    corruptions(folder / "CIFAR-10-C")
     return folder
 
 
@@ -175,19 +176,11 @@ def test_every_set_a_task_names_is_in_the_catalogue(folder: Path) -> None:
                 assert load_set(spec, folder).x.shape[1:] == (32, 32, 3)
 
 
-def test_classes_are_matched_by_name_never_by_position(folder: Path) -> None:
-    stored = Stored(folder, picture(1, 0, 1, 2), np.array([0, 1, 2]), ("dog", "cat", "bird"))
-    assert match_classes(stored, ("bird", "cat", "dog")).tolist() == [2, 1, 0]
-    with pytest.raises(UserError, match="its class dog is none of"):
-        match_classes(stored, ("bird", "cat"))
-
-
-def test_corruptions_come_with_the_task(folder: Path) -> None:
-    assert [name for name, level, _, _ in load_corruptions("cifar10", folder) if level == 1] == list(CORRUPTIONS)
-    with pytest.raises(UserError, match="odst data get cifar100-c"):
-        load_corruptions("cifar100", folder)
-    with pytest.raises(UserError, match="nobody has published"):
-        load_corruptions("svhn", folder)
+def test_classes_are_matched_by_name_never_by_position() -> None:
+    assert class_numbers("test", ("dog", "cat", "dog"), ("bird", "cat", "dog")).tolist() == [2, 1, 2]
+    assert class_numbers("pool", ("dog", None, "cat"), ("bird", "cat"), foreign=-1).tolist() == [-1, -1, 1]
+    with pytest.raises(UserError, match="test: its class 'dog' is none of bird, cat"):
+        class_numbers("test", ("dog", "cat"), ("bird", "cat"))
 
 
 def test_a_name_stands_where_a_path_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

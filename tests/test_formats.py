@@ -7,15 +7,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from odst.data.formats.originals import (
-    CIFAR10,
-    CORRUPTIONS,
-    open_format,
-    read_corruptions,
-    read_exclusions,
-    read_format,
-)
+from odst.data.exclusions import read_exclusions
+from odst.data.formats.originals import CIFAR10, open_format, read_corruptions, read_format
 from odst.errors import UserError
+from odst.vision.corruptions import CORRUPTIONS
 
 rng = np.random.default_rng(0)
 
@@ -239,7 +234,7 @@ def test_cifar_c_gives_fifteen_corruptions_at_five_levels(tmp_path: Path) -> Non
 def test_a_missing_corruption_is_named(tmp_path: Path) -> None:
     corruptions(tmp_path)
     (tmp_path / "fog.npy").unlink()
-    with pytest.raises(UserError, match=r"fog \(.npy\) missing"):
+    with pytest.raises(UserError, match=r"1 of the 16 files of CIFAR-C are not there, fog\.npy first"):
         next(read_corruptions(tmp_path))
 
 

@@ -68,7 +68,7 @@ def test_the_number_of_workers_and_of_rows_at_a_time_changes_no_byte(
     source = many(tmp_path / "x.tar", 300)
     build_pool(source, tmp_path / "one", workers=1, shard_rows=64)
     monkeypatch.setattr("odst.data.workers.PART_BYTES", 1)  # eight items at a time
-    monkeypatch.setattr("odst.data.packing.WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("odst.data.workers.WORTH_A_PROCESS", 1)
     build_pool(source, tmp_path / "three", workers=3, shard_rows=64)
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "three")
 

@@ -11,8 +11,8 @@ from PIL import Image
 from blobs import blob_world
 from commands import fails, odst
 from odst.data.images import Data, Labelled, Pool
+from odst.data.loading import load_data
 from odst.data.packing import build_pool
-from odst.data.sets import load_data
 from odst.project import val_out
 from odst.run.config import read_config
 from odst.seeds import stream

@@ -257,7 +257,7 @@ def test_bad_sources_of_an_evaluation_are_one_line(run: RunDir, folder: Path, tm
     (tmp_path / "birds").mkdir()
     Image.new("RGB", (12, 12)).save(tmp_path / "birds" / "a.png")
     line = fails("evaluate", run.path, "--on", tmp_path)
-    assert "'birds' is no class of this run" in line and "across, down, diagonal" in line
+    assert "its class 'birds' is none of" in line and "across, down, diagonal" in line
     (tmp_path / "ok" / "down").mkdir(parents=True)
     Image.new("RGB", (12, 12)).save(tmp_path / "ok" / "down" / "a.png")
     assert "NAME=SOURCE" in fails("evaluate", run.path, "--on", tmp_path / "ok", "--out", "flowers")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odst.data.views import ColumnMajor, Joined
+from odst.data.views import ColumnMajor, Concatenated
 from odst.errors import UserError
 
 
@@ -18,7 +18,7 @@ def test_joined_parts_read_as_one_array(lengths: list[int], data: st.DataObject)
     made = [
         part_of(data.draw(st.sampled_from(["plain", "turned", "strided", "column-major"])), n, rng) for n in lengths
     ]
-    whole, x = np.concatenate([part[:] for part in made]), Joined(made)
+    whole, x = np.concatenate([part[:] for part in made]), Concatenated(made)
     n = len(whole)
     assert (x.shape, x.dtype, len(x)) == (whole.shape, whole.dtype, n)
     rows = np.array(data.draw(st.lists(st.integers(-n, n - 1), max_size=200)), np.int64)
@@ -46,7 +46,7 @@ def part_of(kind: str, n: int, rng: np.random.Generator) -> np.ndarray | ColumnM
 
 def test_features_join_like_images_and_what_is_read_is_a_copy() -> None:
     parts = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((1, 3), np.float32)]
-    x = Joined(parts)
+    x = Concatenated(parts)
     x[:][:] = x[np.array([0, 2])][:] = -1
     np.testing.assert_array_equal(x[:], np.concatenate(parts))
     assert parts[1].tolist() == [[1, 1, 1]]
@@ -54,9 +54,11 @@ def test_features_join_like_images_and_what_is_read_is_a_copy() -> None:
 
 def test_parts_of_two_sizes_do_not_join() -> None:
     with pytest.raises(UserError, match="one size"):
-        Joined([np.zeros((1, 2)), np.zeros((1, 3))])
+        Concatenated([np.zeros((1, 2)), np.zeros((1, 3))])
 
 
 def test_a_joined_set_can_be_sent_to_another_process() -> None:
     parts = [np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.ones((1, 2, 3), np.uint8)]
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(Joined(parts)))[np.array([2, 0])], Joined(parts)[[2, 0]])
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(Concatenated(parts)))[np.array([2, 0])], Concatenated(parts)[[2, 0]]
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from odst.data.named.tasks import load_set
+from odst.data.named.download import load_set
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
 from odst.data.reading import read_set

@@ -18,6 +18,7 @@ from torch import nn
 
 from odst.data.checks import check_finite
 from odst.data.images import Data, Images, Labelled, Pool, check_images
+from odst.data.sets import hold_out, share_of_classes
 from odst.errors import UserError
 from odst.evaluation.scoring import best_round, score
 from odst.method.calibration import probabilities, top_log_odds
@@ -270,14 +271,10 @@ def hold_back(y: np.ndarray, fraction: float, seed: int) -> np.ndarray:
         raise UserError(
             f"val_fraction is between 0 and 1, got {fraction:g}. It is the share of the labelled rows for val_in."
         )
-    held = []
-    for c in range(y.max() + 1):
-        rows = np.flatnonzero(y == c)
-        count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
-        held.append(stream(seed, "val_in", c).permutation(rows)[:count])
-    rows = np.sort(np.concatenate(held))
+    counts, sizes = share_of_classes(y, fraction, K := int(y.max()) + 1)
+    rows = hold_out(y, np.minimum(counts, sizes - 1).tolist(), [stream(seed, "val_in", c) for c in range(K)])
     if len(rows) == 0:
         raise UserError(
-            f"y: {len(y)} labelled rows of {y.max() + 1} classes, one each: none is left for val_in. Label more, or give val_in."
+            f"y: {len(y)} labelled rows of {K} classes, one each: none is left for val_in. Label more, or give val_in."
         )
     return rows

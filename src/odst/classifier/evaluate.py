@@ -9,8 +9,8 @@ import numpy as np
 from odst.classifier.load import Classifier
 from odst.data.decoding import Fit
 from odst.data.images import Images, Labelled
-from odst.data.items import label_text
-from odst.data.reading import ReadSet, read_set
+from odst.data.reading import read_set
+from odst.data.sets import class_numbers
 from odst.errors import UserError
 from odst.evaluation.corruptions import corruption_errors, published_corruption_errors, published_labels
 from odst.evaluation.metrics import classifier_measures, detector_measures
@@ -65,17 +65,9 @@ def assess(
 
 def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
     """A labelled source whose classes are the run's, by name."""
-    read = _read(classifier, spec, fit, labelled=True)
-    assert read.labels is not None
-    number = {label_text(name): c for c, name in enumerate(classifier.classes)}
-    strange = sorted({name for name in read.labels if name not in number})
-    if strange:
-        raise UserError(
-            f"{spec}: {', '.join(map(repr, strange[:3]))} {'is' if len(strange) == 1 else 'are'} no class of this run. "
-            f"Its classes: {', '.join(classifier.classes[:12])}{', …' if len(classifier.classes) > 12 else ''}. "
-            "Unrelated images go in with --out NAME=SOURCE."
-        )
-    return Labelled(read.x, np.array([number[name] for name in read.labels], np.int64))
+    read = read_set(spec, classifier.shape[0], fit, labelled=True)
+    advice = "Those are the run's; unrelated images go in with --out NAME=SOURCE."
+    return Labelled(read.x, class_numbers(spec, read.labels or (), classifier.classes, advice=advice))
 
 
 def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str, np.ndarray]:
@@ -87,18 +79,8 @@ def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str,
             raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
         if name in outs:
             raise UserError(f"--out: the name {name!r} is given twice. Give each set a name of its own.")
-        outs[name] = classifier.logits(_read(classifier, spec, fit).x, f"--out {name}")
+        outs[name] = classifier.logits(read_set(spec, classifier.shape[0], fit).x, f"--out {name}")
     return outs
-
-
-def _read(classifier: Classifier, spec: str, fit: Fit, *, labelled: bool = False) -> ReadSet:
-    read = read_set(spec, classifier.shape[0], fit, labelled=labelled)
-    if read.rejected:
-        first = read.rejected[0]
-        log.warning(
-            "%s: %d images could not be used; the first: %s: %s", spec, len(read.rejected), first.uri, first.reason
-        )
-    return read
 
 
 class OwnSets(NamedTuple):

@@ -19,7 +19,7 @@ from odst.classifier.load import Classifier
 from odst.data.decoding import Fit
 from odst.data.items import Files, Source, portions
 from odst.data.sources import open_sources
-from odst.data.workers import Batch, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.files import whole
 from odst.progress import stage
@@ -81,9 +81,8 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
 
     def answers() -> Iterator[list[Answer]]:
         parts = (part for source in sources for part in source.parts(0, decoder.part_length))
-        workers = default_workers() if total >= 10_000 and not features else 1
         with stage("predict", total, "images") as advance:
-            for batch in decode_parts(parts, decoder, workers):
+            for batch in decode_parts(parts, decoder, processes_for(total, decoder)):
                 yield _answers(classifier, batch)
                 advance(batch.items)
 

@@ -11,7 +11,6 @@ from odst.errors import UserError
 
 if TYPE_CHECKING:
     from odst.data.images import Pool
-    from odst.data.reading import ReadSet
     from odst.vision.perceptual import LpipsWeights
 
 log = logging.getLogger("odst")
@@ -55,13 +54,15 @@ def dedup(
 
     from odst.cli.screen import bars
     from odst.data.pool import is_packed
+    from odst.data.reading import read_set
+    from odst.data.sources import spec_name
     from odst.duplicates import Guard, Rule, audit
 
     rule = Rule(
         radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input, ssim_alone=ssim_alone
     )
     packed = is_packed(Path(pool))
-    out = out or (Path(pool) if packed else Path(f"{_name(pool)}-dedup"))
+    out = out or (Path(pool) if packed else Path(f"{spec_name(pool)}-dedup"))
     specs = [*against, *(exact_against or []), *map(str, listed or [])]
     names = _names(specs)
     with bars(quiet, verbose) as console:
@@ -72,7 +73,7 @@ def dedup(
             _say_scale(size)
         weights = _weights(lpips, lpips_heads, size, ssim_alone)
         sets = len(specs) - len(listed or [])
-        read = {name: _read(spec, size, fit) for name, spec in zip(names[:sets], specs, strict=False)}
+        read = {name: read_set(spec, size, fit) for name, spec in zip(names[:sets], specs, strict=False)}
         guard = Guard(
             {name: read[name].x for name in names[: len(against)]},
             rule,
@@ -105,12 +106,13 @@ def _pool(spec: str, packed: bool, size: int, fit: Fit) -> "Pool":
 
     from odst.data.images import Pool
     from odst.data.pool import open_pool
+    from odst.data.reading import read_set
     from odst.duplicates.search import check_pictures
 
     if packed:
         U = open_pool(spec, every=True)
     else:
-        found = _read(spec, size, fit)
+        found = read_set(spec, size, fit)
         U = Pool(found.x, sources=np.array(found.uris, object), hashes=np.array(found.hashes, object))
     check_pictures(spec, U.x)
     return U
@@ -127,19 +129,6 @@ def _fit(pool: Path, otherwise: Fit) -> Fit:
             f"{otherwise}, so copies in the others may be missed: run `odst dedup` on each of the pools instead."
         )
     return found.pop() if len(found) == 1 else otherwise
-
-
-def _read(spec: str, size: int, fit: Fit) -> "ReadSet":
-    """A set by path or by name, at the pool's size: resized as `odst pool build` does it."""
-    from odst.data.reading import read_set
-
-    found = read_set(spec, size, fit)
-    if found.rejected:
-        first = found.rejected[0]
-        log.warning(
-            f"{spec}: {len(found.rejected)} of its items cannot be read and are not looked at; the first: {first.uri}: {first.reason}"
-        )
-    return found
 
 
 def _say_scale(size: int) -> None:
@@ -174,24 +163,21 @@ def _weights(lpips: str | None, heads: Path | None, size: int, ssim_alone: bool)
 
 
 def _ids(file: Path, U: "Pool", base: int | None, pool: Path | None) -> Any:
-    from odst.data.formats.originals import read_exclusions
-    from odst.data.pool import check_numbering, read_ids
+    from odst.data.exclusions import check_numbering, read_ids
+    from odst.data.pool import read_manifest
 
     if pool is not None:
-        check_numbering(file, pool)
-    plain = file.suffix not in (".parquet", ".csv", ".tsv") and file.is_file()
-    return read_exclusions(file, len(U), base) if plain else read_ids(file, len(U), U.id)
-
-
-def _name(spec: str) -> str:
-    return Path(spec.rpartition("?")[0] or spec).stem.replace(":", "-").replace("*", "") or "set"
+        check_numbering(file, pool, read_manifest(pool))
+    return read_ids(file, len(U), U.id, base)
 
 
 def _names(specs: list[str]) -> list[str]:
     """A short name per set, none twice."""
+    from odst.data.sources import spec_name
+
     names: list[str] = []
     for spec in specs:
-        name = _name(spec)
+        name = spec_name(spec)
         names.append(
             name if name not in names else next(f"{name}-{k}" for k in range(2, 10**6) if f"{name}-{k}" not in names)
         )

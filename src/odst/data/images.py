@@ -61,11 +61,15 @@ class Pool:
     """U. A pool id is the int64 position of an image in `x`; an excluded id is in U no more."""
 
     x: Images
-    excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # sorted pool ids
+    excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # pool ids, in any order
     sources: Lookup | None = None
     hashes: Lookup | None = None
     truth: np.ndarray | None = None  # (m,) int64 class, or -1 for unrelated: for scoring only
     identity: str | None = None  # a hash of the whole pool where one is known already (a packed pool's manifest)
+
+    def __post_init__(self) -> None:
+        """Whoever looks an id up among the excluded may rely on their order."""
+        object.__setattr__(self, "excluded", np.unique(np.asarray(self.excluded, np.int64)))
 
     def __len__(self) -> int:
         return len(self.x)

@@ -20,14 +20,13 @@ from odst.data.items import Part, Source
 from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
-from odst.data.workers import Batch, Decoder, Record, Refusal, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, Decoder, Record, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
 TOGETHER = 8  # groups of HELD rows that make one of the final index: what a look-up has to decode
-WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
 
 
 def build_pool(
@@ -57,8 +56,7 @@ def build_pool(
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
     parts = _parts_from(sources, counts, max(0, done - 1), decoder.part_length)
     with stage(f"pack {Path(out).name}", sum(counts), "images", done) as advance:
-        wanted = min(workers or default_workers(), 1 + sum(counts) // WORTH_A_PROCESS)
-        batches = decode_parts(parts, decoder, wanted)
+        batches = decode_parts(parts, decoder, processes_for(sum(counts), decoder, workers))
         if shards:
             batches = _after(batches, shards[-1]["last"], Path(out))
         if not keep_duplicates:

@@ -10,7 +10,6 @@
 A joined pool has only a manifest that names other packed pools; their rows follow each other and nothing is copied.
 """
 
-import csv
 import json
 import os
 from collections import Counter
@@ -24,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
-from odst.data.formats.originals import ONE_BASED, ZERO_BASED, read_exclusions
+from odst.data.exclusions import check_finished, check_numbering, read_ids
 from odst.data.images import Pool
-from odst.data.views import Joined
+from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.files import digest, sha256
 from odst.progress import stage
@@ -88,12 +87,12 @@ def open_pool(
     """
     path = Path(path)
     manifest = read_manifest(path)
-    x = Joined([_map(shard, manifest) for shard in shards(path, manifest)])
+    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)])
     columns = list(indexes(path, manifest))
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
-        _check_pass(file.parent)
-        check_numbering(file, path)
+        check_finished(file.parent)
+        check_numbering(file, path, manifest)
         lists.append(read_ids(file, len(x), identity(manifest)))
     gone = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
@@ -136,7 +135,7 @@ def indexes(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, int]]:
 
 
 def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:
-    _check_pass(path)
+    check_finished(path)
     for name in ("excluded.parquet", "duplicates.parquet"):
         if (path / name).is_file():
             yield read_ids(path / name, manifest["count"], identity(manifest))
@@ -144,59 +143,6 @@ def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:
     for member, below in members(path, manifest):
         yield from (ids + first for ids in _excluded(member, below))
         first += below["count"]
-
-
-def _check_pass(folder: Path) -> None:
-    if (folder / ".dedup").is_dir():
-        raise UserError(
-            f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
-            f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
-        )
-
-
-def check_numbering(file: Path, pool: Path) -> None:
-    """A published list counts the images of tiny_images.bin; in a pool that has left some out, its numbers name others."""
-    manifest = read_manifest(pool)
-    as_counted = "order" in manifest and manifest["order"]["items"] == manifest["count"]
-    if file.name in ZERO_BASED | ONE_BASED and not as_counted:
-        what = (
-            "joins several pools" if "pools" in manifest else f"left {sum(manifest['rejected'].values()):,} of them out"
-        )
-        raise UserError(
-            f"{file}: this list counts the images of tiny_images.bin, and {pool} {what}, so its ids are other images'. "
-            "Give the list with a pool of that file alone, packed with --keep-duplicates."
-        )
-
-
-def read_ids(path: Path, m: int, pool: str | None = None) -> np.ndarray:
-    """Sorted pool ids from a parquet or CSV table with a column `pool_id`, or from a published list, one a line.
-
-    `pool` is the pool's identity: a list of the leak guard says which pool it was made for.
-    """
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such list of pool ids.")
-    if path.suffix not in (".parquet", ".csv", ".tsv"):
-        return read_exclusions(path, m)
-    try:
-        if path.suffix == ".parquet":
-            table = pq.read_table(path, columns=["pool_id"])
-            ids, made_for = table["pool_id"].to_numpy(), (table.schema.metadata or {}).get(b"odst.pool", b"").decode()
-        else:
-            with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-                rows = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
-                ids, made_for = np.array([int(row["pool_id"]) for row in rows], np.int64), ""
-    except (pa.ArrowException, KeyError, ValueError, TypeError):
-        raise UserError(f"{path}: expected a column `pool_id` of whole numbers. Name the column so.") from None
-    if pool and made_for and made_for != pool:
-        raise UserError(
-            f"{path}: `odst dedup` made this list for another pool or an earlier state of it ({made_for[:12]}, now "
-            f"{pool[:12]}), so its ids name other images. Run `odst dedup` on this pool, with --fresh if it has changed."
-        )
-    if len(ids) and (ids.min() < 0 or ids.max() >= m):
-        raise UserError(
-            f"{path}: pool id {ids.max()} is outside a pool of {m} images. This list belongs to another pool."
-        )
-    return np.unique(ids.astype(np.int64))
 
 
 def _map(shard: Shard, manifest: dict[str, Any]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """A set that fits in memory, read whole."""
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -8,11 +9,11 @@ import numpy as np
 
 from odst.data.decoding import Fit
 from odst.data.sources import open_sources
-from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, default_workers
+from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.progress import stage
 
-WORTH_PROCESSES = 10_000  # items below which starting processes costs more than it saves
+log = logging.getLogger("odst")
 
 
 class ReadSet(NamedTuple):
@@ -26,16 +27,15 @@ class ReadSet(NamedTuple):
 def read_set(
     specs: str | Path | Iterable[str | Path], size: int, fit: Fit = "crop", *, labelled: bool = False
 ) -> ReadSet:
-    """A small set, whole in memory. `labelled` asks for a label on every image."""
+    """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image."""
     sources = open_sources(specs)
     names = ", ".join(source.name for source in sources)
     decoder = decoder_for(sources, size, fit)
     total = sum(source.count() for source in sources)
-    workers = default_workers() if total >= WORTH_PROCESSES and decoder.width is None else 1
     parts = (part for source in sources for part in source.parts(0, decoder.part_length))
     batches: list[Batch] = []
     with stage(f"read {Path(sources[0].name).name}", total, "images") as advance:
-        for batch in decode_parts(parts, decoder, workers):
+        for batch in decode_parts(parts, decoder, processes_for(total, decoder)):
             batches.append(batch)
             advance(batch.items)
     x = np.concatenate([batch.rows for batch in batches])
@@ -64,4 +64,7 @@ def read_set(
                     f"{names}: class {refusal.label!r} has no image that can be used. The first: {refusal.uri}: "
                     f"{refusal.reason}. Mend it, or take the class out."
                 )
+    if rejected:
+        first = rejected[0]
+        log.warning("%s: %d images could not be used; the first: %s: %s", names, len(rejected), first.uri, first.reason)
     return ReadSet(x, labels, [record.uri for record in records], [record.hash for record in records], rejected)

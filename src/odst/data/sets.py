@@ -1,23 +1,25 @@
-"""The [data] section of a config, and the sets it names."""
+"""The [data] section of a config, and the sets of a run: labelled, val_in, val_out, test, the numbers of their classes."""
 
 import logging
-import os
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from odst.data.images import Counted, Data, Images, Labelled, Pool
-from odst.data.worlds import load_world
+from odst.data.images import Data, Labelled
+from odst.data.items import label_text
+from odst.data.reading import ReadSet, read_set
+from odst.data.sources import absolute_spec
 from odst.errors import UserError
 from odst.seeds import stream
 
 log = logging.getLogger("odst")
 
 Sources = str | tuple[str, ...]  # any source that `odst pool build` takes, or several
+SPECS = ("labelled", "pool", "val_in", "val_out", "test", "out_test", "excluded", "selection", "corruptions")
 
 
 class DataSection(BaseModel):
@@ -52,6 +54,18 @@ class DataSection(BaseModel):
             raise ValueError("a fraction of the labelled images lies between 0 and 1")
         return value
 
+    @field_validator(*SPECS)
+    @classmethod
+    def _named(cls, value: Any, info: ValidationInfo) -> Any:
+        """An empty text would be the config's own folder."""
+        for one in value.values() if isinstance(value, dict) else [value]:
+            texts = one if isinstance(one, tuple) else [one]
+            if any(isinstance(text, str) and not text.strip() for text in texts) or (
+                not texts and info.field_name != "excluded"
+            ):
+                raise ValueError("an empty text or list names nothing: give a path, or take the key out")
+        return value
+
     @model_validator(mode="after")
     def _one_kind(self) -> "DataSection":
         """Of world, task and labelled one is meant; what the others need would be passed over in silence."""
@@ -70,139 +84,94 @@ class DataSection(BaseModel):
         def there(value: Any) -> Any:
             if isinstance(value, tuple):
                 return tuple(map(there, value))
-            if not isinstance(value, str) or Path(value).is_absolute():
-                return value
-            if value.startswith("~"):
-                return os.path.expanduser(value)  # noqa: PTH111  (which leaves ~somebody who is not here as it is)
-            path, mark, query = (value, "", "") if (base / value).exists() else value.partition("?")
-            beside = (base / path).exists() or any(base.glob(path))  # a pattern such as train-*.tar
-            return f"{base.resolve() / path}{mark}{query}" if beside else value
+            if isinstance(value, dict):
+                return {name: there(one) for name, one in value.items()}
+            return absolute_spec(value, base.resolve()) if isinstance(value, str) else value
 
-        names = ("labelled", "pool", "val_in", "val_out", "test", "excluded", "selection", "corruptions")
-        changes: dict[str, Any] = {name: there(getattr(self, name)) for name in names}
-        return self.model_copy(update=changes | {"out_test": {name: there(v) for name, v in self.out_test.items()}})
+        return self.model_copy(update={name: there(getattr(self, name)) for name in SPECS})
+
+    def read(self, specs: Sources, *, labelled: bool = False) -> ReadSet:
+        """The images of a source at this section's size."""
+        return read_set(specs, self.size, self.fit, labelled=labelled)
 
 
-def load_data(section: DataSection, *, seed: int, workspace: Path | None) -> Data:
-    """The sets a config names. A pool that is not packed yet is packed into the folder `workspace`; without one it is only
-    counted."""
-    if section.world is not None:
-        data = load_world(section.world, seed, section.pool_size)
-    elif section.task is not None:
-        data = _task(section, seed, workspace)
-    elif section.labelled is not None:
-        data = _own(section, seed, workspace)
-    else:
-        raise UserError('data: name a set. Give data.labelled and data.pool, or data.task, or data.world = "digits".')
-    return joined(data) if section.join_val_in else data
-
-
-def joined(data: Data) -> Data:
-    T, val_in = data.labelled, data.val_in
-    both = Labelled(np.concatenate([T.x[:], val_in.x[:]]), np.concatenate([T.y, val_in.y]))
-    return replace(data, labelled=both)
-
-
-def _task(section: DataSection, seed: int, workspace: Path | None) -> Data:
-    from odst.data.named.catalogue import CATALOGUE
-    from odst.data.named.tasks import TASKS, load_set, load_task
-
-    assert section.task is not None
-    named = isinstance(section.pool, str) and section.pool.partition(":")[0] in CATALOGUE
-    if section.excluded and (named or section.pool is None):
-        raise UserError(
-            f"data.excluded: it names images of a packed pool, and {section.pool or 'no pool'} is none. "
-            f"Pack it with `odst pool build {section.pool or 'SOURCE'} --out POOL` and set data.pool to that."
-        )
-    pool: Pool | str | None = section.pool  # type: ignore[assignment]
-    if not named and section.pool is not None:
-        truth = section.pool_truth and section.task in TASKS
-        classes = load_set(TASKS[section.task].labelled).classes if truth else ()
-        pool = load_pool(section, workspace, classes)
-    outs = tuple(section.out_test) or None
-    return load_task(section.task, pool, seed=seed, out_tests=outs)
-
-
-def _own(section: DataSection, seed: int, workspace: Path | None) -> Data:
-    from odst.data.reading import ReadSet, read_set
-
+def own_sets(section: DataSection, seed: int) -> Data:
+    """All sets that the section names by sources of one's own, but the pool."""
     assert section.labelled is not None
-
-    def read(specs: Sources, labelled: bool = False) -> ReadSet:
-        found = read_set(specs, section.size, section.fit, labelled=labelled)
-        if found.rejected:
-            first = found.rejected[0]
-            log.warning(
-                "%s: %d images could not be used; the first: %s: %s",
-                specs if isinstance(specs, str) else ", ".join(specs),
-                len(found.rejected),
-                first.uri,
-                first.reason,
-            )
-        return found
-
-    T = read(section.labelled, labelled=True)
-    assert T.labels is not None
-    classes = tuple(sorted(set(T.labels)))
+    T = section.read(section.labelled, labelled=True)
+    classes = tuple(sorted(set(T.labels or ())))
     sets: dict[str, ReadSet] = {"labelled": T}
-    labelled = Labelled(T.x, by_name("labelled", T.labels, classes))
+
+    def numbered(name: str) -> Labelled:
+        return Labelled(sets[name].x, class_numbers(name, sets[name].labels or (), classes))
+
+    labelled = numbered("labelled")
     if isinstance(section.val_in, float):
-        labelled, val_in, rows = split(labelled, section.val_in, classes, seed)
-        taken = np.setdiff1d(np.arange(len(T.hashes)), rows)
-        sets["labelled"] = T._replace(hashes=[T.hashes[j] for j in rows])
+        taken = _share(labelled.y, section.val_in, classes, seed)
+        kept = np.setdiff1d(np.arange(len(T.hashes)), taken)
+        sets["labelled"] = T._replace(hashes=[T.hashes[j] for j in kept])
         sets["val_in"] = T._replace(hashes=[T.hashes[j] for j in taken])
+        labelled, val_in = (Labelled(labelled.x[rows], labelled.y[rows]) for rows in (kept, taken))
     else:
-        sets["val_in"] = read(section.val_in, labelled=True)
-        val_in = Labelled(sets["val_in"].x, by_name("val_in", sets["val_in"].labels or [], classes))
-    test = None
+        sets["val_in"] = section.read(section.val_in, labelled=True)
+        val_in = numbered("val_in")
     if section.test is not None:
-        sets["test"] = read(section.test, labelled=True)
-        test = Labelled(sets["test"].x, by_name("test", sets["test"].labels or [], classes))
+        sets["test"] = section.read(section.test, labelled=True)
     if section.val_out is not None:
-        sets["val_out"] = read(section.val_out)
-    out_tests: dict[str, Images] = {}
-    for name, specs in section.out_test.items():
-        sets[f"out_test.{name}"] = read(specs)
-        out_tests[name] = sets[f"out_test.{name}"].x
+        sets["val_out"] = section.read(section.val_out)
+    outs = {name: section.read(specs) for name, specs in section.out_test.items()}
+    sets |= {f"out_test.{name}": found for name, found in outs.items()}
     report_overlaps({name: found.hashes for name, found in sets.items()})
     return Data(
         labelled=labelled,
-        pool=None if section.pool is None else load_pool(section, workspace, classes),
+        pool=None,
         val_in=val_in,
         val_out=sets["val_out"].x if "val_out" in sets else None,
-        test=test,
-        out_tests=out_tests,
+        test=numbered("test") if "test" in sets else None,
+        out_tests={name: found.x for name, found in outs.items()},
         classes=classes,
     )
 
 
-def by_name(name: str, labels: list[str], classes: tuple[str, ...]) -> np.ndarray:
-    """Labels as class numbers; classes are matched by name, never by position."""
-    place = {one: c for c, one in enumerate(classes)}
-    unknown = sorted(set(labels) - set(classes))
+def class_numbers(
+    name: str,
+    labels: Sequence[str | None],
+    classes: Sequence[str],
+    *,
+    foreign: int | None = None,
+    advice: str = "Give labelled images of it, rename it, or take it out.",
+) -> np.ndarray:
+    """Labels as positions in `classes`, matched by name and never by position; one of no class is `foreign`, or refused."""
+    place = {label_text(one): c for c, one in enumerate(classes)}
+    unknown = sorted({str(label) for label in labels} - place.keys()) if foreign is None else []
     if unknown:
+        some = f"{', '.join(classes[:12])}{', …' if len(classes) > 12 else ''}"
+        raise UserError(f"{name}: its class {unknown[0]!r} is none of {some}. {advice}")
+    return np.array([place.get(label, foreign) for label in labels], np.int64)  # type: ignore[arg-type]
+
+
+def hold_out(y: np.ndarray, counts: Sequence[int], rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """Sorted rows of y: `counts[c]` of class c, as `rngs[c]` draws them."""
+    drawn = [rng.permutation(np.flatnonzero(y == c))[:n] for c, (n, rng) in enumerate(zip(counts, rngs, strict=True))]
+    return np.sort(np.concatenate(drawn))
+
+
+def share_of_classes(y: np.ndarray, share: float, K: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) how many images of each class that share is, at least one, and how many there are."""
+    sizes = np.bincount(y, minlength=K)
+    return np.maximum(1, np.rint(share * sizes)).astype(np.int64), sizes
+
+
+def _share(y: np.ndarray, share: float, classes: Sequence[str], seed: int) -> np.ndarray:
+    """The rows that become val_in; every class keeps some."""
+    counts, sizes = share_of_classes(y, share, len(classes))
+    if (counts >= sizes).any():
+        c = int((counts >= sizes).argmax())
         raise UserError(
-            f"{name}: its class {unknown[0]!r} is not in labelled, which has {', '.join(classes[:12])}. "
-            "Give labelled images of it, rename it, or take it out."
+            f"labelled: class {classes[c]!r} has {sizes[c]} image, too few to take val_in from. "
+            "Give more, or a val_in of its own."
         )
-    return np.array([place[label] for label in labels], np.int64)
-
-
-def split(T: Labelled, share: float, classes: tuple[str, ...], seed: int) -> tuple[Labelled, Labelled, np.ndarray]:
-    """T without `share` of each class, that share as val_in, and the rows that stay."""
-    taken = []
-    for c, name in enumerate(classes):
-        own = stream(seed, "val_in", name).permutation(np.flatnonzero(T.y == c))
-        n = max(1, round(share * len(own)))
-        if n >= len(own):
-            raise UserError(
-                f"labelled: class {name!r} has {len(own)} image, too few to take val_in from. "
-                "Give more, or a val_in of its own."
-            )
-        taken.append(own[:n])
-    rows = np.sort(np.concatenate(taken))
-    kept = np.setdiff1d(np.arange(len(T)), rows)
-    return Labelled(T.x[kept], T.y[kept]), Labelled(T.x[rows], T.y[rows]), kept
+    return hold_out(y, counts.tolist(), [stream(seed, "val_in", name) for name in classes])
 
 
 def report_overlaps(hashes: dict[str, list[str]]) -> None:
@@ -216,37 +185,3 @@ def report_overlaps(hashes: dict[str, list[str]]) -> None:
                 one,
                 other,
             )
-
-
-# the pool --------------------------------------------------------------------------------------------------------------------
-
-
-def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, ...]) -> Pool:
-    """The packed pool a config names, or its sources packed into `workspace`."""
-    from odst.data.packing import build_pool
-    from odst.data.pool import is_packed, open_labels, open_pool
-    from odst.data.sources import open_sources
-
-    assert section.pool is not None
-    specs = (section.pool,) if isinstance(section.pool, str) else section.pool
-    lists = (section.excluded,) if isinstance(section.excluded, str) else section.excluded
-    if len(specs) == 1 and is_packed(Path(specs[0])):
-        path = Path(specs[0])
-    elif workspace is None:
-        sources = open_sources(specs)
-        row = (section.size, section.size, 3) if sources[0].width is None else (sources[0].width,)
-        return Pool(
-            Counted((sum(source.count() for source in sources), *row), np.dtype(sources[0].features or np.uint8))
-        )
-    else:
-        path = workspace
-        build_pool(specs, path, size=section.size, fit=section.fit)
-    pool = open_pool(path, lists)
-    if not section.pool_truth:
-        return pool
-    place = {name: c for c, name in enumerate(classes)}
-    labels, truth = open_labels(path), np.empty(len(pool), np.int64)
-    for start in range(0, len(pool), 1 << 16):
-        rows = np.arange(start, min(start + (1 << 16), len(pool)))
-        truth[rows] = [place.get(label or "", -1) for label in labels[rows]]
-    return replace(pool, truth=truth)

@@ -6,7 +6,7 @@ shard-000.tar            WebDataset: one sample per key, label from .cls or .jso
 train.parquet?split=x    Hugging Face images; after ? come columns to filter by
 x.npy x.npz              images or features; x.npy?labels=y.npy
 pool/                    a packed pool; pool?rows=list.csv takes the rows of its column pool_id
-and the original files of CIFAR, SVHN and Tiny Images (formats.py)
+and the original files of CIFAR, SVHN and Tiny Images (formats/originals.py), or a set of the catalogue by its name
 """
 
 import glob
@@ -19,17 +19,16 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from odst.data.exclusions import check_numbering, read_ids
 from odst.data.formats.arrays import ArraySource, open_npy, open_npz
 from odst.data.formats.folders import Folder
 from odst.data.formats.originals import open_format
 from odst.data.formats.tables import PathList, open_parquet
 from odst.data.formats.tars import Tar
 from odst.data.images import Images
-from odst.data.items import Item, Part, Source
-from odst.data.pool import check_numbering, is_packed, open_labels, open_pool, read_ids
+from odst.data.items import Source
+from odst.data.pool import is_packed, open_labels, open_pool, read_manifest
 from odst.errors import UserError
-
-__all__ = ["Item", "Part", "Source", "open_source", "open_sources"]
 
 SHARDS = (".tar", ".parquet")
 
@@ -41,7 +40,7 @@ def open_sources(specs: str | Path | Iterable[str | Path]) -> list[Source]:
     found: list[Source] = []
     for spec in specs:
         path, query = split_spec(spec)
-        mark = f"?{str(spec).rpartition('?')[2]}" if query else ""
+        mark = _mark(spec, query)
         if path.is_dir() and (shards := _shards(path)):
             found += [open_source(f"{shard}{mark}") for shard in shards]
         elif not path.exists() and (matches := sorted(glob.glob(str(path), recursive=True))):
@@ -59,7 +58,7 @@ def open_source(spec: str | Path) -> Source:
     """One source. A fault of the whole of it is a UserError."""
     path, query = split_spec(spec)
     if not path.exists():
-        from odst.data.named.tasks import named_source  # the catalogue's downloaders are slow to import
+        from odst.data.named.download import named_source  # the catalogue's downloaders are slow to import
 
         if (named := named_source(str(spec))) is not None:
             return named
@@ -95,20 +94,6 @@ def open_source(spec: str | Path) -> Source:
     )
 
 
-def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
-    """The path and what follows the question mark; a name that really holds one wins."""
-    try:
-        path = Path(spec).expanduser()
-    except RuntimeError:  # ~somebody who is not here
-        path = Path(spec)
-    text = str(path)
-    if path.exists() or "?" not in text:
-        return path, {}
-    before, _, after = text.rpartition("?")
-    query = dict(parse_qsl(after))
-    return (Path(before), query) if query else (path, {})  # a pattern may hold a ? of its own
-
-
 def _no_query(spec: str | Path, query: dict[str, str]) -> None:
     if query:
         raise UserError(
@@ -125,7 +110,7 @@ def _packed(path: Path, chosen: Path | None) -> ArraySource:
     """All rows of a packed pool that are not excluded, or those a list of pool ids names."""
     pool = open_pool(path)
     if chosen is not None:
-        check_numbering(chosen, path)
+        check_numbering(chosen, path, read_manifest(path))
         rows = read_ids(chosen, len(pool), pool.identity)
     else:
         rows = np.setdiff1d(np.arange(len(pool)), pool.excluded)
@@ -143,3 +128,37 @@ def _few(path: Path) -> bool:
         with os.scandir(path) as entries:
             return len(list(islice(entries, 1000))) < 1000
     return True
+
+
+# the spec: path?query, or a name ---------------------------------------------------------------------------------------------
+
+
+def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
+    """The path and what follows the question mark; a name that really holds one wins."""
+    if not str(spec).strip():
+        raise UserError("an empty text names no images. Give a path, or the name of a set.")
+    path = Path(os.path.expanduser(spec))  # noqa: PTH111  (which leaves ~somebody who is not here as it is)
+    text = str(path)
+    if path.exists() or "?" not in text:
+        return path, {}
+    before, _, after = text.rpartition("?")
+    query = dict(parse_qsl(after))
+    return (Path(before), query) if query else (path, {})  # a pattern may hold a ? of its own
+
+
+def absolute_spec(spec: str, base: Path) -> str:
+    """The spec with a whole path if something lies there, seen from `base`; else as it is: the name of a set."""
+    if Path(spec).is_absolute() or not spec.strip():
+        return spec
+    path, query = split_spec(base / os.path.expanduser(spec))  # noqa: PTH111
+    there = path.exists() or glob.glob(str(path), recursive=True)
+    return f"{path}{_mark(spec, query)}" if there else spec
+
+
+def spec_name(spec: str) -> str:
+    """A short name for what a spec names, fit for a file."""
+    return split_spec(spec)[0].stem.replace(":", "-").replace("*", "").replace("?", "") or "set"
+
+
+def _mark(spec: str | Path, query: dict[str, str]) -> str:
+    return f"?{str(spec).rpartition('?')[2]}" if query else ""

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from odst.data.images import Images
 from odst.errors import UserError
+
+AT_ONCE = 1 << 17  # bytes: what is copied twice stays in the cache
 
 
 class ColumnMajor:
@@ -37,7 +38,7 @@ class ColumnMajor:
         return out
 
 
-class Joined:
+class Concatenated:
     """Several sets of images one after the other, as if in one place. What is read is a copy, the caller's own."""
 
     def __init__(self, parts: Sequence[Images]):
@@ -48,11 +49,11 @@ class Joined:
         lengths = np.array([len(part) for part in parts], np.int64)
         self.ends = np.cumsum(lengths)
         self.starts = self.ends - lengths
-        arrays = [part for part in parts if isinstance(part, np.ndarray) and part.flags.c_contiguous and len(part)]
-        self.everywhere = Everywhere(arrays, self.starts) if len(arrays) == len(parts) else None
+        self.width = math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of a row
+        self.items = [_items(part, self.width) for part in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Joined, (self.parts,)
+        return Concatenated, (self.parts,)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,18 +75,25 @@ class Joined:
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
-        flat = np.atleast_1d(np.where(rows < 0, rows + len(self), rows))
-        if len(flat) and not 0 <= flat.min() <= flat.max() < len(self):
-            raise IndexError(f"rows {flat.min()} to {flat.max()} of {len(self)}")
-        places = np.searchsorted(self.ends, flat, side="right")
-        if self.everywhere is not None:
-            out = self.everywhere.take(flat, places)
-        else:
-            out = np.empty((len(flat), *self.shape[1:]), self.dtype)
-            for place in np.unique(places):
-                here = places == place
-                out[here] = self.parts[place][flat[here] - self.starts[place]]
+        out = self._gather(np.atleast_1d(np.where(rows < 0, rows + len(self), rows)))
         return out if rows.ndim else out[0]
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        """Part by part, a few rows at a time: what is read is still in the cache when it goes to its place."""
+        order = np.argsort(rows)
+        ranked = rows[order]
+        if len(rows) and not 0 <= ranked[0] <= ranked[-1] < len(self):
+            raise IndexError(f"rows {ranked[0]} to {ranked[-1]} of {len(self)}")
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        out_items, few = _items(out, self.width), max(1, AT_ONCE // self.width)
+        high = 0
+        ends = np.searchsorted(ranked, self.ends).tolist()
+        for part, items, start, end in zip(self.parts, self.items, self.starts.tolist(), ends, strict=True):
+            source, target = (part, out) if items is None else (items, out_items)
+            while high < end:
+                low, high = high, min(high + few, end)
+                target[order[low:high]] = source[ranked[low:high] - start]
+        return out
 
     def _slice(self, start: int, stop: int) -> np.ndarray:
         out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
@@ -96,24 +104,8 @@ class Joined:
         return out
 
 
-class Everywhere:
-    """Rows of several arrays in one gather, wherever in memory each array lies.
-
-    An array of overlapping items, one a byte from the lowest of them on, each as long as a row: an index is then an address,
-    and numpy copies whole rows. Only where a row begins may be read, so callers check their rows first.
-    """
-
-    def __init__(self, parts: Sequence[np.ndarray], starts: np.ndarray):
-        self.dtype, self.row = parts[0].dtype, parts[0].shape[1:]
-        self.width = math.prod(self.row) * self.dtype.itemsize
-        addresses = np.array([part.__array_interface__["data"][0] for part in parts], np.int64)
-        lowest = int(addresses.argmin())
-        reach = int(max(a + part.nbytes for a, part in zip(addresses.tolist(), parts, strict=True)) - addresses[lowest])
-        first = parts[lowest][:1].reshape(-1).view(f"V{self.width}")
-        self.items = as_strided(first, shape=(reach - self.width + 1,), strides=(1,), writeable=False)
-        self.shift = addresses - addresses[lowest] - starts * self.width
-
-    def take(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Copies of `rows`, each of which lies in the part `places` says."""
-        taken = self.items[rows * self.width + self.shift[places]]
-        return taken.view(self.dtype).reshape(len(rows), *self.row)
+def _items(rows: Images, width: int) -> Any:
+    """An array whose rows lie one after the other, each seen as one item that numpy copies whole; None for other images."""
+    if isinstance(rows, np.ndarray) and rows.flags.c_contiguous and len(rows):
+        return rows.reshape(-1).view(f"V{width}")
+    return None

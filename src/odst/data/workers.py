@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from odst.data.items import Part, Source
 from odst.errors import UserError
 
 PART_BYTES = 4 << 20  # of decoded rows in one part: what a process holds at a time
+WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
 
 
 class Record(NamedTuple):
@@ -102,6 +104,15 @@ def decoder_for(sources: list[Source], size: int, fit: Fit) -> Decoder:
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width)
 
 
+def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int:
+    """How many processes decode so many items: as many as asked for, or as there are processors, while each is worth its start.
+
+    Features are only copied, which a process would not make faster.
+    """
+    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if decoder.width is not None else min(asked or every, 1 + items // WORTH_A_PROCESS)
+
+
 def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Iterator[Batch]:
     """One batch per part, in the order of the parts, holding only a few at a time."""
     if workers <= 1:
@@ -110,41 +121,48 @@ def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Itera
     with _processes(decoder, workers) as idle, ThreadPoolExecutor(workers) as threads:
 
         def ask(part: Part) -> Batch:
-            connection = idle.get()
+            connection, process = idle.get()
             try:
                 connection.send(part)
                 return connection.recv()
+            except (EOFError, ConnectionError):
+                raise _death(process) from None
             finally:
-                idle.put(connection)
+                idle.put((connection, process))
 
         waiting: deque[Future[Batch]] = deque()
         try:
             for part in parts:
                 waiting.append(threads.submit(ask, part))
                 if len(waiting) > 2 * workers:
-                    yield _result(waiting.popleft())
+                    yield waiting.popleft().result()
             while waiting:
-                yield _result(waiting.popleft())
+                yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
 
 
-def _result(future: Future[Batch]) -> Batch:
-    try:
-        return future.result()
-    except (EOFError, ConnectionError):
-        raise UserError(
-            "a decoding process died, most likely for want of memory. "
-            "Give the same command again with fewer --workers: it goes on where it stopped."
-        ) from None
+def _death(process: SpawnProcess) -> UserError:
+    """How a process ended, and what most likely ended it."""
+    process.join(10)
+    code = process.exitcode or 0
+    if code < 0:
+        how, why = f"was ended by {signal.Signals(-code).name}", "most likely for want of memory" if code == -9 else ""
+    else:
+        how, why = f"ended with exit code {code}", "what it wrote above says why"
+    return UserError(
+        f"a decoding process {how}{why and ', ' + why}. Give the same command again with fewer --workers: it goes on where it "
+        'stopped. A Python script of your own must begin its work under `if __name__ == "__main__":`, for every such process '
+        "reads the script anew."
+    )
 
 
 @contextmanager
-def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[Connection]"]:
+def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[tuple[Connection, SpawnProcess]]"]:
     """Started, not forked. A process whose parent is gone, even killed, reads the end of its pipe and leaves."""
     context = get_context("spawn")
-    idle: SimpleQueue[Connection] = SimpleQueue()
+    idle: SimpleQueue[tuple[Connection, SpawnProcess]] = SimpleQueue()
     with ExitStack() as stack:
         for _ in range(workers):
             here, there = context.Pipe()
@@ -153,7 +171,7 @@ def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[Connecti
             there.close()
             stack.callback(process.join)
             stack.callback(here.close)
-            idle.put(here)
+            idle.put((here, process))
         yield idle
 
 
@@ -164,7 +182,3 @@ def _serve(connection: Connection, decoder: Decoder) -> None:
             connection.send(decoder(connection.recv()))
         except (EOFError, ConnectionError):
             return
-
-
-def default_workers() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

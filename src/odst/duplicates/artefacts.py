@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.images import Lookup, Pool
-from odst.duplicates.rule import Found, Rule, join
+from odst.duplicates.rule import Found, Rule, merged
 from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, forgotten, read_parts, scan
 from odst.duplicates.search import squared_limit
 from odst.files import sha256, whole, write_json
@@ -102,7 +102,7 @@ def _finish(
                     counts[names[number]][reason] += 1
                 removed += len(np.unique(gone.pool_id))
                 for name in _doubt(found, guard):
-                    sheets[name] = _closest(name, join([sheets[name], found]) if name in sheets else found, guard)
+                    sheets[name] = _closest(name, merged([sheets[name], found]) if name in sheets else found, guard)
     _histogram(out, list(guard.references), bins, len(pool), guard.rule)
     for name in _TITLES:
         (out / f"pairs-{name}.png").unlink(missing_ok=True)

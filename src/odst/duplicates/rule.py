@@ -79,7 +79,7 @@ class Found:
         return np.sqrt(self.squared.clip(min=0)) / 255
 
 
-def join(parts: Sequence[Found]) -> Found:
+def merged(parts: Sequence[Found]) -> Found:
     """All rows, ordered by pool id and then by set."""
     columns = [np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Found)]
     whole = Found(*columns)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.images import Images, Pool, fingerprint
-from odst.duplicates.rule import WIDER, Found, Rule, join, judge, nearest, plain
+from odst.duplicates.rule import WIDER, Found, Rule, judge, merged, nearest, plain
 from odst.duplicates.search import BLOCK, Search, check_pictures
 from odst.errors import UserError
 from odst.files import digest, sha256, whole, write_json
@@ -111,7 +111,7 @@ def scan(pool: Pool, guard: Guard, about: Mapping[str, Any], folder: Path) -> No
                 near = nearest(pairs, ends)
                 found.append(judge(near, rows, first, list(guard.references.values()), guard.rule, guard.weights))
                 advance(len(rows))
-            _write_part(join(found), file)
+            _write_part(merged(found), file)
 
 
 def read_parts(folder: Path, m: int) -> Iterator[Found]:

@@ -1,6 +1,5 @@
 """A new user's folders -> a config that runs: what `odst init` does."""
 
-import glob
 import json
 import os
 import shlex
@@ -13,10 +12,11 @@ import numpy as np
 from odst.data.checks import check_data
 from odst.data.decoding import Fit
 from odst.data.images import check_images
+from odst.data.loading import load_data
 from odst.data.packing import build_pool
 from odst.data.pool import is_packed, open_pool, packed_fits, read_manifest
-from odst.data.sets import DataSection, load_data
-from odst.data.sources import split_spec
+from odst.data.sets import DataSection
+from odst.data.sources import absolute_spec, split_spec
 from odst.errors import UserError
 from odst.files import write_text
 from odst.project import val_out
@@ -50,7 +50,10 @@ def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size:
     if config.exists():
         raise UserError(f"{config}: there is a config already. Delete it, or choose another --out.")
     sets, out_tests = look(folder)
-    sets |= {role: [_absolute(spec) for spec in specs] for role, specs in given.items()}
+    for role, specs in given.items():
+        if not all(spec.strip() for spec in specs):
+            raise UserError(f"--{_dash(role)}: an empty text names no images. Give a path, or leave the option out.")
+        sets[role] = [absolute_spec(spec, Path.cwd()) for spec in specs]
     for role, way in (("labelled", "a folder per class"), ("pool", "unlabelled images")):
         if role not in sets:
             raise UserError(f"{folder}: no {role} images found. Put {way} into {folder / role}, or give --{role} SRC.")
@@ -123,13 +126,6 @@ def _dash(role: str) -> str:
     return role.replace("_", "-")
 
 
-def _absolute(spec: str) -> str:
-    """The spec with a whole path, unless it is the name of a set."""
-    path, query = split_spec(spec)
-    mark = f"?{spec.rpartition('?')[2]}" if query else ""
-    return f"{path.absolute()}{mark}" if path.exists() or glob.glob(str(path), recursive=True) else spec
-
-
 def _size_and_fit(pool: list[str], size: int | None) -> tuple[int, Fit]:
     """Those of the packed pool, or what is asked for, or 32 and crop."""
     if len(pool) == 1 and is_packed(Path(pool[0])):
@@ -189,7 +185,7 @@ def _value(specs: list[str], out: Path) -> str:
     """As TOML, relative to the config where it lies below it."""
 
     def short(spec: str) -> str:
-        base, spec = f"{out.absolute()}{os.sep}", _absolute(spec)
+        base, spec = f"{out.absolute()}{os.sep}", absolute_spec(spec, Path.cwd())
         return Path(spec.removeprefix(base)).as_posix() if spec.startswith(base) else spec
 
     texts = [json.dumps(short(spec), ensure_ascii=False) for spec in specs]

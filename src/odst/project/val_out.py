@@ -9,10 +9,12 @@ They stay in the pool; those that are kept leave it. It is a guess, and a person
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
+from odst.data.exclusions import IDENTITY
 from odst.data.images import Data, is_image
 from odst.errors import UserError
 from odst.files import whole
@@ -94,11 +96,11 @@ def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
     assert data.pool is not None
     with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(["pool_id", "looks_like", "log_odds", "source"])
+        rows.writerow(["pool_id", "looks_like", "log_odds", "source", IDENTITY])
         sources: Sequence[str] = data.pool.source(sample.ids[part])
         names = [data.classes[c] for c in sample.looks_like[part]]
         odds = [f"{x:.3f}" for x in sample.log_odds[part]]
-        rows.writerows(zip(sample.ids[part].tolist(), names, odds, sources, strict=True))
+        rows.writerows(zip(sample.ids[part].tolist(), names, odds, sources, repeat(data.pool.id), strict=False))
 
 
 def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str) -> None:

@@ -17,8 +17,9 @@ from torch import nn
 
 from odst.data.checks import check_data
 from odst.data.images import Counted, Data, Pool, fingerprint, is_image
+from odst.data.loading import load_data, load_pool
 from odst.data.pool import is_packed
-from odst.data.sets import DataSection, load_data, load_pool
+from odst.data.sets import DataSection
 from odst.errors import UserError
 from odst.evaluation.corruptions import published_labels
 from odst.files import digest, sha256

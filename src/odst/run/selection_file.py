@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from odst.data.images import Counted, Data
+from odst.data.sets import class_numbers
 from odst.errors import UserError
 from odst.files import whole
 from odst.method.selection import GIVEN, Selection
@@ -101,13 +102,8 @@ def read_selection(file: Path, data: Data) -> Selection:
         raise UserError(
             f"{file}: a selection has the columns class and content_hash (or pool_id), got {', '.join(sorted(names))}."
         )
-    labels = table.column("class").to_pylist()
-    unknown = sorted(set(map(str, labels)) - set(data.classes))
-    if unknown:
-        raise UserError(
-            f"{file}: class {unknown[0]!r} is none of {', '.join(data.classes)}. Use the labelled set's class names."
-        )
-    classes = np.array([data.classes.index(str(label)) for label in labels], np.int64)
+    labels = [str(label) for label in table.column("class").to_pylist()]
+    classes = class_numbers(str(file), labels, data.classes, advice="Use the labelled set's class names.")
     copies = _integers(file, table, "repeats") if "repeats" in names else np.ones(len(labels), np.int64)
     if (copies < 1).any():
         raise UserError(f"{file}: repeats is at least 1, got {copies.min()}. Take images that are not used out of it.")

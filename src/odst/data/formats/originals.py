@@ -12,21 +12,10 @@ import numpy as np
 from odst.data.formats.arrays import ArraySource
 from odst.data.formats.unpickling import load_arrays
 from odst.data.images import Images
-from odst.data.views import ColumnMajor, Joined
+from odst.data.views import ColumnMajor, Concatenated
 from odst.errors import UserError
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CORRUPTIONS = (
-    *("gaussian_noise", "shot_noise", "impulse_noise"),
-    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    *("snow", "frost", "fog", "brightness"),
-    *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-)
-ZERO_BASED = {
-    *("80mn_cifar10_test_idxs.txt", "80mn_cifar100_test_idxs.txt", "80mn_cifar101_idxs.txt"),
-    *("80mn_cifar10_train_idxs.txt", "80mn_cifar100_train_idxs.txt"),
-}
-ONE_BASED = {"80mn_cifar_idxs.txt"}  # Hendrycks counts from 1, the paper's authors from 0
 
 _TRAIN_BATCH = re.compile(r"(train_)?data_batch_(\d+)(\.bin)?")  # train_data_batch_1 is ImageNet-32's
 _PICKLES = {"test_batch", "val_data", "train", "test"}
@@ -104,10 +93,10 @@ def _open_folder(path: Path) -> Stored | None:
     for train, meta in (("train", "meta"), ("train.bin", "fine_label_names.txt")):
         if {train, meta} <= names:
             return read_cifar([path / train])
-    if "labels.npy" in names and any(f"{name}.npy" in names for name in CORRUPTIONS):
+    if "labels.npy" in names and any(f"{name}.npy" in names for name in _corruptions()):
         sets = [(x, y) for _, _, x, y in read_corruptions(path)]
         y = np.concatenate([y for _, y in sets])
-        return Stored(path, Joined([x for x, _ in sets]), y, _class_names(path / "labels.npy", int(y.max()) + 1))
+        return Stored(path, Concatenated([x for x, _ in sets]), y, _class_names(path / "labels.npy", int(y.max()) + 1))
     versions = sorted(name for name in names if re.fullmatch(r"cifar10\.1_v\d+_data\.npy", name))
     return read_cifar10_1(path / versions[-1]) if versions else None
 
@@ -115,7 +104,7 @@ def _open_folder(path: Path) -> Stored | None:
 def read_cifar(files: Sequence[Path]) -> Stored:
     """CIFAR-10, CIFAR-100 or ImageNet-32 batches, binary or pickled, or the pickle of 500k selected Tiny Images."""
     batches = [_binary_batch(file) if file.suffix == ".bin" else _pickled_batch(file) for file in files]
-    x = Joined([x for x, _ in batches]) if len(batches) > 1 else batches[0][0]  # ImageNet-32 would not fit twice
+    x = Concatenated([x for x, _ in batches]) if len(batches) > 1 else batches[0][0]  # ImageNet-32 would not fit twice
     y = np.concatenate([y for _, y in batches])
     classes = _class_names(files[0], K := int(y.max(initial=-1)) + 1)
     if len(classes) < K:
@@ -208,48 +197,46 @@ def read_cifar10_1(path: Path) -> Stored:
     return Stored(path, _array(path), _array(labels).astype(np.int64), CIFAR10)
 
 
+def _corruptions() -> tuple[str, ...]:
+    from odst.vision.corruptions import CORRUPTIONS  # slow to import: they can be made as well as read
+
+    return CORRUPTIONS
+
+
+def corruption_labels(folder: Path) -> np.ndarray:
+    """The labels of a CIFAR-C folder as published: NAME.npy, five levels one after another, and labels.npy for all of them."""
+    if absent := [name for name in (*_corruptions(), "labels") if not (folder / f"{name}.npy").is_file()]:
+        raise UserError(
+            f"{folder}: {len(absent)} of the 16 files of CIFAR-C are not there, {absent[0]}.npy first. "
+            "Type `odst data get cifar10-c` or cifar100-c, or give the folder that holds labels.npy."
+        )
+    labels = _array(folder / "labels.npy")
+    if labels.ndim != 1 or len(labels) == 0 or len(labels) % 5:
+        raise UserError(
+            f"{folder / 'labels.npy'}: expected one label per image of five levels, got shape {labels.shape}."
+        )
+    return labels.astype(np.int64)
+
+
 def read_corruptions(folder: Path) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
     """(corruption, level, images, labels) for the paper's 15 corruptions × 5 levels, memory-mapped."""
-    if missing := [name for name in ("labels", *CORRUPTIONS) if not (folder / f"{name}.npy").is_file()]:
-        raise UserError(f"{folder}: {', '.join(missing)} (.npy) missing. Type `odst data get cifar10-c` or cifar100-c.")
-    labels = _array(folder / "labels.npy").astype(np.int64)
+    labels = corruption_labels(folder)
     n = len(labels) // 5
-    for name in CORRUPTIONS:
+    for name in _corruptions():
         x = _array(folder / f"{name}.npy")
-        if len(x) != len(labels):
-            raise UserError(f"{folder / name}.npy: {len(x)} images for {len(labels)} labels. Fetch the folder again.")
+        if x.dtype != np.uint8 or x.ndim != 4 or x.shape[3] != 3 or len(x) != len(labels):
+            raise UserError(
+                f"{folder / name}.npy: expected {len(labels)} uint8 images (height, width, 3) to go with labels.npy, "
+                f"got {x.dtype} {x.shape}. Fetch it again."
+            )
         for level in range(1, 6):
             rows = slice((level - 1) * n, level * n)
             yield name, level, x[rows], labels[rows]
 
 
 def _array(path: Path) -> np.ndarray:
+    """Mapped, not loaded, and never unpickled."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path}: not a whole .npy file ({error}). Fetch it again.") from None
-
-
-def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
-    """Sorted pool ids from a published list of one index a line, counted from `base`; known lists know their own.
-
-    m is the size of the pool: an index outside it means the wrong base or the wrong list, and is refused.
-    """
-    if base is None:
-        if path.name not in ZERO_BASED | ONE_BASED:
-            raise UserError(
-                f"{path}: does this list count from 0 or from 1? Published lists are known by their names; give others "
-                "as a .csv with a column pool_id, counted from 0, or to `odst dedup` with --list-base."
-            )
-        base = int(path.name in ONE_BASED)
-    try:
-        ids = np.array(path.read_text().split(), dtype=np.int64) - base
-    except (ValueError, OverflowError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: an exclusion list holds one whole number a line ({error}).") from None
-    if len(ids) and (ids.min() < 0 or ids.max() >= m):
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise UserError(
-            f"{path}: index {wrong + base} is outside a pool of {m} images when counted from {base}. "
-            f"It counts from {1 - base}, or belongs to another pool."
-        )
-    return np.unique(ids)

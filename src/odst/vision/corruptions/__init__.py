@@ -5,10 +5,10 @@ published files, results are cut (not rounded) to whole numbers. docs/corruption
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from odst.data.images import Images
 from odst.errors import UserError
 from odst.seeds import stream
 from odst.vision.corruptions import blur, digital, noise, weather
@@ -60,13 +60,13 @@ def parameters(name: str) -> tuple:
     return _TABLE[name][1]
 
 
-def corrupt(images: Images, name: str, level: int, seed: int) -> np.ndarray:
+def corrupt(images: np.ndarray, name: str, level: int, seed: int) -> np.ndarray:
     """The corrupted copies of uint8 images (n, H, W, 3); the same seed gives the same bytes."""
     return np.concatenate([np.empty((0, *images.shape[1:]), np.uint8), *corrupted_blocks(images, name, level, seed)])
 
 
-def corrupted_blocks(images: Images, name: str, level: int, seed: int) -> Iterator[np.ndarray]:
-    """`corrupt`, a few hundred images at a time."""
+def corrupted_blocks(images: Any, name: str, level: int, seed: int) -> Iterator[np.ndarray]:
+    """`corrupt`, a few hundred images at a time: they may lie on disk, so long as a slice of them is an array."""
     values = parameters(name)
     if level not in LEVELS:
         raise UserError(f"corruption level: {level} is not one of 1, 2, 3, 4, 5.")

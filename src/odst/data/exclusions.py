@@ -1,0 +1,99 @@
+"""Lists of pool ids that leave a pool: those that odst writes, one's own tables, and the published ones."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odst.errors import UserError
+
+ZERO_BASED = {
+    *("80mn_cifar10_test_idxs.txt", "80mn_cifar100_test_idxs.txt", "80mn_cifar101_idxs.txt"),
+    *("80mn_cifar10_train_idxs.txt", "80mn_cifar100_train_idxs.txt"),
+}
+IDENTITY = "pool_identity"  # a column of CSV lists: the pool that a line's id is of
+ONE_BASED = {"80mn_cifar_idxs.txt"}  # Hendrycks counts from 1, the paper's authors from 0
+
+
+def read_ids(path: Path, m: int, pool: str | None = None, base: int | None = None) -> np.ndarray:
+    """Sorted pool ids from a parquet or CSV table with a column `pool_id`, or from a plain list, one a line.
+
+    `pool` is the pool's identity: a list that odst wrote says which pool it was made for. `base` is of plain lists.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such list of pool ids.")
+    if path.suffix not in (".parquet", ".csv", ".tsv"):
+        return read_exclusions(path, m, base)
+    try:
+        if path.suffix == ".parquet":
+            table = pq.read_table(path, columns=["pool_id"])
+            ids, maker = table["pool_id"].to_numpy(), "odst dedup"
+            made_for = {(table.schema.metadata or {}).get(b"odst.pool", b"").decode()}
+        else:
+            with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+            ids, maker = np.array([int(row["pool_id"]) for row in rows], np.int64), "odst init"
+            made_for = {row.get(IDENTITY) or "" for row in rows}  # line by line: a person may move them to another list
+    except (pa.ArrowException, KeyError, ValueError, TypeError):
+        raise UserError(f"{path}: expected a column `pool_id` of whole numbers. Name the column so.") from None
+    if pool and (others := made_for - {"", pool}):
+        raise UserError(
+            f"{path}: `{maker}` made this list for another pool or an earlier state of it ({min(others)[:12]}, now "
+            f"{pool[:12]}), so its ids name other images. Run `{maker}` on this pool"
+            f"{', with --fresh if it has changed' if maker == 'odst dedup' else ' again, with a new --out'}."
+        )
+    if len(ids) and (ids.min() < 0 or ids.max() >= m):
+        raise UserError(
+            f"{path}: pool id {ids.max()} is outside a pool of {m} images. This list belongs to another pool."
+        )
+    return np.unique(ids.astype(np.int64))
+
+
+def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
+    """Sorted pool ids from a published list of one index a line, counted from `base`; known lists know their own.
+
+    m is the size of the pool: an index outside it means the wrong base or the wrong list, and is refused.
+    """
+    if base is None:
+        if path.name not in ZERO_BASED | ONE_BASED:
+            raise UserError(
+                f"{path}: does this list count from 0 or from 1? Published lists are known by their names; give others "
+                "as a .csv with a column pool_id, counted from 0, or to `odst dedup` with --list-base."
+            )
+        base = int(path.name in ONE_BASED)
+    try:
+        ids = np.array(path.read_text().split(), dtype=np.int64) - base
+    except (ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: an exclusion list holds one whole number a line ({error}).") from None
+    if len(ids) and (ids.min() < 0 or ids.max() >= m):
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise UserError(
+            f"{path}: index {wrong + base} is outside a pool of {m} images when counted from {base}. "
+            f"It counts from {1 - base}, or belongs to another pool."
+        )
+    return np.unique(ids)
+
+
+def check_numbering(file: Path, pool: Path, manifest: dict[str, Any]) -> None:
+    """A published list counts the images of tiny_images.bin; in a pool that has left some out, its numbers name others."""
+    as_counted = "order" in manifest and manifest["order"]["items"] == manifest["count"]
+    if file.name in ZERO_BASED | ONE_BASED and not as_counted:
+        what = (
+            "joins several pools" if "pools" in manifest else f"left {sum(manifest['rejected'].values()):,} of them out"
+        )
+        raise UserError(
+            f"{file}: this list counts the images of tiny_images.bin, and {pool} {what}, so its ids are other images'. "
+            "Give the list with a pool of that file alone, packed with --keep-duplicates."
+        )
+
+
+def check_finished(folder: Path) -> None:
+    """Refuse the lists of a folder in which a pass of the leak guard was cut."""
+    if (folder / ".dedup").is_dir():
+        raise UserError(
+            f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
+            f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+        )

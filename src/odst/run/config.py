@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from odst.data.sets import DataSection
 from odst.errors import UserError
 from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
+from odst.vision.networks import Freeze
 
 PRESETS = Path(__file__).parent.parent / "presets"
 
@@ -45,7 +46,24 @@ class TrainingSection(Schedule):
 
 
 class ModelSection(Section):
+    """A network of its own, or one that begins with what another has learnt."""
+
     name: str = "small"
+    pretrained: bool = False  # timm:NAME and the packaged backbones begin with their published weights
+    weights: str | None = None  # a state dict to begin with: .safetensors, or .pth of plain tensors
+    freeze: Freeze = "none"  # backbone: only the last layer learns
+
+    @model_validator(mode="after")
+    def _learnt(self) -> "ModelSection":
+        if self.pretrained and self.weights:
+            raise ValueError("pretrained takes the published weights and weights takes a file: leave one out")
+        if self.freeze == "backbone" and not (self.pretrained or self.weights):
+            raise ValueError("freeze keeps what was learnt, and nothing was: set pretrained = true or weights = FILE")
+        return self
+
+    def located(self, base: Path) -> "ModelSection":
+        """With every path that lies beside the config made absolute."""
+        return self.model_copy(update={"weights": self.weights and str(base / self.weights)})
 
 
 class RunSection(Section):
@@ -114,7 +132,8 @@ def read_config(name: str, changes: dict[str, Any]) -> Config:
     for key, value in changes.items():
         _put(values, key, value)
     config = parse_config(values, str(name))
-    return config.model_copy(update={"data": config.data.located(path.resolve().parent)})
+    base = path.resolve().parent
+    return config.model_copy(update={"data": config.data.located(base), "model": config.model.located(base)})
 
 
 def parse_config(values: dict[str, Any], name: str) -> Config:

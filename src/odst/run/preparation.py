@@ -29,6 +29,8 @@ from odst.run.directory import RunDir
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
+from odst.vision.finetuning import head_of
+from odst.vision.hubs import state_hash
 from odst.vision.networks import make_network
 
 log = logging.getLogger("odst")
@@ -56,7 +58,7 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
     check_data(recipe, data, given)
     _check_corruptions(config, data)
     device = pick_device(config.run.device)
-    make_model = partial(make_network, config.model.name, data.K, data.labelled.x)
+    make_model = partial(make_network, K=data.K, images=data.labelled.x, **dict(config.model))
     make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
     for schedule in config.schedules():
         resolve(schedule.precision, device)
@@ -180,10 +182,12 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         sets["pool"] = _describe_pool(data.pool)
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
+    model = prepared.make_model()
     base = {
         "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
-        "model": config.model.model_dump(),
-        "network": network_key(prepared.make_model()),
+        "model": config.model.model_dump(exclude={"weights"}),  # a file may move
+        "network": network_key(model),
+        "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
         "schedule": asdict(config.schedules()[0]),
         "seed": config.run.seed,
         "rest_weight": recipe.rest_weight,
@@ -213,6 +217,13 @@ def network_key(model: nn.Module) -> str:
     own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
     files = {file for kind in own if (file := _source(kind)) is not None}
     return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
+
+
+def begun_key(model: nn.Module) -> str:
+    """A hash of the weights that a network begins with: all but those of its head, which are drawn."""
+    drawn = {id(value) for value in head_of(model).parameters()}
+    state = model.state_dict(keep_vars=True)
+    return state_hash({name: value for name, value in state.items() if id(value) not in drawn})
 
 
 def _source(kind: type) -> str | None:

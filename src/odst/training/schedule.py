@@ -44,6 +44,7 @@ class Schedule:
     batch: int = 128
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    backbone_lr: float = 1.0  # a factor on the learning rate of all layers but the last
     accumulate: int = 1  # parts that a step's batch goes through the network in: less memory, the same loss
     ema: float | None = None  # decay of a running mean of the weights, which is then what is judged and kept
     precision: Precision = "auto"  # of the forward and backward pass
@@ -59,6 +60,11 @@ class Schedule:
             raise UserError(f"training.momentum is at least 0 and below 1, got {self.momentum:g}. The paper uses 0.9.")
         if not 0 <= self.weight_decay < math.inf:
             raise UserError(f"training.weight_decay is 0 or more, got {self.weight_decay:g}. The paper uses 5e-4.")
+        if not 0 < self.backbone_lr < math.inf:
+            raise UserError(
+                f"training.backbone_lr is a factor above 0 on every phase's lr, such as 0.1, got {self.backbone_lr:g}. "
+                'To keep the backbone as it is, set model.freeze = "backbone".'
+            )
         if not 1 <= self.accumulate <= self.batch:
             raise UserError(f"training.accumulate is between 1 and the batch ({self.batch}), got {self.accumulate}.")
         if self.ema is not None and not 0 < self.ema < 1:

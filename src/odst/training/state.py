@@ -43,7 +43,7 @@ class Training:
         """One step of the optimiser along the gradients at hand. A young running mean forgets faster, so that the first
         weights leave it."""
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["factor"]
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.step += 1

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from odst.training.batches import Draw, ahead
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
 from odst.training.state import Training, checkpoint_file
+from odst.vision.finetuning import head_of
 
 
 def eq3(logits: torch.Tensor, q: torch.Tensor, v: torch.Tensor | None, rest_weight: float) -> torch.Tensor:
@@ -147,7 +149,7 @@ def begin(model: nn.Module, schedule: Schedule, images: bool, dtype: torch.dtype
     if images:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(
-        model.parameters(),
+        learning(model, schedule.backbone_lr),
         lr=0.1,
         momentum=schedule.momentum,
         nesterov=schedule.momentum > 0,
@@ -155,6 +157,17 @@ def begin(model: nn.Module, schedule: Schedule, images: bool, dtype: torch.dtype
     )
     average = None if schedule.ema is None else deepcopy(model)
     return Training(model, average, optimizer, torch.amp.GradScaler(device, enabled=dtype == torch.float16))
+
+
+def learning(model: nn.Module, backbone_lr: float) -> list[dict[str, Any]]:
+    """The weights that learn, with their factor on the learning rate: the head's is 1."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    if backbone_lr == 1:
+        return [{"params": parameters, "factor": 1.0}]
+    head = {id(one) for one in head_of(model).parameters()}
+    backbone, last = ([one for one in parameters if (id(one) in head) is own] for own in (False, True))
+    groups = [{"params": backbone, "factor": backbone_lr}, {"params": last, "factor": 1.0}]
+    return [group for group in groups if group["params"]]
 
 
 @contextmanager

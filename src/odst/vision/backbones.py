@@ -198,7 +198,7 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
     sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
     try:
         net = getattr(importlib.import_module(module_name), attribute)()
-        net.load_state_dict(_state_dict(file))
+        net.load_state_dict(state_dict(file))
     except Exception as error:
         raise UserError(
             f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
@@ -209,7 +209,7 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
     return Encoder(module.eval(), size, "", sha256(file))
 
 
-def _state_dict(file: Path) -> dict[str, Any]:
+def state_dict(file: Path) -> dict[str, Any]:
     if file.suffix == ".safetensors":
         from safetensors.torch import load_file
 

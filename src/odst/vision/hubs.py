@@ -34,6 +34,14 @@ def open_timm(name: str, file: str | None, size: int | None) -> Encoder:
     return Encoder(module, size or data["input_size"][-1], configuration.tag or "", state_hash(net.state_dict()))
 
 
+def blank_timm(name: str) -> nn.Module:
+    """The network of `open_timm` before it has read its weights."""
+    timm = _imported("timm", f"timm:{name}")
+    net = timm.create_model(name, num_classes=0)
+    data = timm.data.resolve_model_data_config(net)
+    return nn.Sequential(Normalise(data["mean"], data["std"]), net)
+
+
 def _timm_configuration(timm: Any, name: str) -> Any:
     configuration = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
     if configuration is None:

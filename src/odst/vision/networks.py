@@ -1,37 +1,45 @@
 """Every network by name. Normalisation sits inside: pixels in [0, 1] (or raw features) come in, logits out."""
 
 import difflib
-import importlib
-import inspect
 import math
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from odst.errors import UserError
+from odst.vision.finetuning import begun_network, freeze_backbone, head_of
+from odst.vision.foreign import RESIZE, checked, described, own_network, timm_network
+from odst.vision.packaged import PACKAGED
 from odst.vision.pyramidnet import pyramidnet
 from odst.vision.resnet import Residual, conv, conv_bn, initialise, resnet18, resnet50, wideresnet
 
-RESIZE = "Set data.size (and build a packed pool again with --size)"
+Freeze = Literal["none", "backbone"]
 LARGEST_SMALL_IMAGE = 64  # pixels; above it ResNets begin with the stem of ImageNet
 
 
 class Normalised(nn.Module):
-    """net((x - mean) / std)"""
+    """net((x - mean) / std). Of a frozen network only the head learns: the rest keeps to how it works after training."""
 
     mean: torch.Tensor
     std: torch.Tensor
 
-    def __init__(self, net: nn.Module, mean: torch.Tensor, std: torch.Tensor):
+    def __init__(self, net: nn.Module, mean: torch.Tensor, std: torch.Tensor, *, frozen: bool = False):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
-        self.net = net
+        self.net, self.frozen = net, frozen
+        if frozen:
+            freeze_backbone(net)
+
+    def train(self, mode: bool = True) -> "Normalised":
+        super().train(mode)
+        if self.frozen:  # batch-norm's statistics and dropout too
+            self.net.eval()
+            head_of(self.net).train(mode)
+        return self
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.net((x - self.mean) / self.std)
@@ -125,7 +133,7 @@ IMAGE_NETWORKS: dict[str, tuple[int, int, Callable[[int, int], nn.Module]]] = {
     "wideresnet28-10": (16, 64, lambda K, side: wideresnet(K, 28, 10)),
     "pyramidnet272": (16, 64, lambda K, side: pyramidnet(K)),
 }
-NAMES = [*IMAGE_NETWORKS, "mlp"]
+NAMES = [*IMAGE_NETWORKS, "mlp", *PACKAGED]
 
 
 def make_network(
@@ -136,19 +144,30 @@ def make_network(
     shape: tuple[int, ...] = (),
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
+    pretrained: bool = False,
+    weights: str | None = None,
+    freeze: Freeze = "none",
+    blank: bool = False,
 ) -> nn.Module:
     """A fresh network for rows like the labelled `images` (or features), which normalises by their mean and spread.
 
     It takes float32 NCHW in [0, 1], or (B, D), to logits (B, K). Its weights are drawn from torch's global generator. Without
     images, `shape` is that of a row, (H, W, 3) or (D,), and `mean` and `std` are per channel in [0, 1], or per feature.
+
+    With `pretrained` weights, or those of a file, only the head is fresh, and the network normalises as it has learnt to.
+    `blank` makes the same network for weights that are still to come: of a finished run, say.
     """
     if images is not None:
         shape, (mean, std) = tuple(images.shape[1:]), statistics(images)
     if not shape:
         raise UserError(f"model: {name} for what rows? Give make_network the labelled images, or the shape of a row.")
-    body = _build(name, K, shape)
+    if pretrained or weights or name in PACKAGED:
+        body, mean, std = begun_network(name, K, shape, pretrained, weights, blank), 0.0, 1.0
+    else:
+        body = _build(name, K, shape)
     dims = (1, -1, 1, 1) if len(shape) == 3 else (1, -1)
-    return Normalised(body, *(torch.tensor(one).float().expand(shape[-1]).clone().view(dims) for one in (mean, std)))
+    levels = (torch.tensor(one).float().expand(shape[-1]).clone().view(dims) for one in (mean, std))
+    return Normalised(body, *levels, frozen=freeze == "backbone")
 
 
 def statistics(images: Any) -> tuple[list[float], list[float]]:
@@ -171,9 +190,9 @@ def _sample(images: Any) -> np.ndarray:
 
 def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:
     if name.startswith("timm:"):
-        return _checked(name, _timm(name, name.removeprefix("timm:"), K), K, shape)
+        return checked(name, timm_network(name, name.removeprefix("timm:"), K), K, shape)
     if ":" in name:
-        return _checked(name, _from_factory(name, K), K, shape)
+        return checked(name, own_network(name, K), K, shape)
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 3, 0.4) or NAMES
         raise UserError(
@@ -184,11 +203,11 @@ def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:
     if name == "mlp":
         if images:
             raise UserError(
-                f"model: mlp takes feature vectors, the data are {_described(shape)}. Take small or resnet50."
+                f"model: mlp takes feature vectors, the data are {described(shape)}. Take small or resnet50."
             )
         return mlp(K, shape[0])
     if not images:
-        raise UserError(f"model: {name} takes images, the data are {_described(shape)}. Take mlp.")
+        raise UserError(f"model: {name} takes images, the data are {described(shape)}. Take mlp.")
     smallest, largest, build = IMAGE_NETWORKS[name]
     if not smallest <= min(shape[:2]) <= max(shape[:2]) <= largest:
         others = [
@@ -196,70 +215,7 @@ def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:
         ]
         way_out = f"take {' or '.join(others)}" if others else "bring a package.module:factory"
         raise UserError(
-            f"model: {name} takes images of {smallest} to {largest} pixels a side, the data are {_described(shape)}. "
+            f"model: {name} takes images of {smallest} to {largest} pixels a side, the data are {described(shape)}. "
             f"{RESIZE}, or {way_out}."
         )
     return build(K, max(shape[:2]))
-
-
-def _timm(name: str, architecture: str, K: int) -> nn.Module:
-    try:
-        import timm
-    except Exception as error:  # torchvision beside a CPU-only torch raises RuntimeError, not ImportError
-        raise UserError(
-            f"model: {name} needs timm, which does not import here ({_one_line(error)}). "
-            "Install timm and a torchvision that fits this torch, or take resnet50."
-        ) from error
-    if architecture not in timm.list_models():
-        near = difflib.get_close_matches(architecture, timm.list_models(), 3, 0.4)
-        raise UserError(f"model: timm has no network {architecture!r}. Nearest: {', '.join(near) or 'none'}.")
-    net: nn.Module = timm.create_model(architecture, num_classes=K)
-    return net
-
-
-def _from_factory(name: str, K: int) -> nn.Module:
-    module_name, _, attribute = name.partition(":")
-    sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-        parameters = inspect.signature(factory).parameters
-        positional = any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
-        by_keyword = "num_classes" in parameters or not positional
-        net = factory(num_classes=K) if by_keyword else factory(K)
-    except Exception as error:
-        raise UserError(
-            f"model: {name} does not give a network ({type(error).__name__}: {_one_line(error)}). "
-            "It must be package.module:factory, with factory(K) or factory(num_classes=K) returning a torch.nn.Module."
-        ) from error
-    finally:
-        sys.path.pop()
-    if not isinstance(net, nn.Module):
-        raise UserError(f"model: {name} returned a {type(net).__name__}. The factory must return a torch.nn.Module.")
-    return net
-
-
-@torch.no_grad()
-def _checked(name: str, net: nn.Module, K: int, shape: tuple[int, ...]) -> nn.Module:
-    """Two rows through the network: does it take this shape, and give K logits for each?"""
-    dummy = torch.zeros(2, *((shape[2], *shape[:2]) if len(shape) == 3 else shape))
-    training = net.training
-    try:
-        logits = net.eval()(dummy)
-    except Exception as error:
-        raise UserError(
-            f"model: {name} does not take {_described(shape)} ({type(error).__name__}: {_one_line(error)}). "
-            f"{RESIZE}, or take another network."
-        ) from error
-    net.train(training)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, K):
-        got = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-        raise UserError(f"model: {name} must return logits of shape (batch, {K}), for a batch of 2 it returned {got}.")
-    return net
-
-
-def _described(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]}×{shape[1]} images" if len(shape) == 3 else f"feature vectors of length {shape[0]}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

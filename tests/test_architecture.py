@@ -11,8 +11,8 @@ ORDER = [
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
-    "images", "views", "decoding", "items", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
-    "formats.tables", "formats.tars", "formats.originals", "exclusions", "pool", "joining", "named.lmdb", "named.conversion",
+    "images", "views", "decoding", "items", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
+    "formats.tables", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
     "named.catalogue", "named.download", "sources", "shards", "packing", "reading", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip

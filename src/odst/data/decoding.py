@@ -30,8 +30,11 @@ class Rejected(Exception):
         self.reason, self.detail = reason, detail
 
 
-def decode(data: bytes, size: int, fit: Fit = "crop") -> tuple[np.ndarray, int, int]:
-    """(size, size, 3) uint8, and the width and height the picture had. Raises Rejected."""
+def decode(data: bytes, size: int, fit: Fit = "crop", wanted: int | None = None) -> tuple[np.ndarray, int, int]:
+    """(size, size, 3) uint8, and the width and height the picture had. Raises Rejected.
+
+    `wanted` is the size that it must not fall short of more than fourfold, if that is another.
+    """
     check_head(data[:16], len(data))
     try:
         with warnings.catch_warnings():
@@ -39,7 +42,7 @@ def decode(data: bytes, size: int, fit: Fit = "crop") -> tuple[np.ndarray, int, 
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 image: Image.Image = opened
                 width, height = image.size
-                _check_size(width, height, size, fit)
+                _check_size(width, height, wanted or size, fit)
                 if opened.format == "JPEG":
                     opened.draft(None, (GAP * size, GAP * size))
                 image.load()
@@ -121,11 +124,11 @@ def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:
     return canvas
 
 
-def fit_array(row: np.ndarray, size: int, fit: Fit) -> np.ndarray:
-    """A decoded (H, W), (H, W, 1) or (H, W, 3) uint8 array -> (size, size, 3). Raises Rejected."""
+def fit_array(row: np.ndarray, size: int, fit: Fit, wanted: int | None = None) -> np.ndarray:
+    """A decoded (H, W), (H, W, 1) or (H, W, 3) uint8 array -> (size, size, 3). Raises Rejected, as `decode` does."""
     if row.ndim == 3 and row.shape[2] == 1:
         row = row[:, :, 0]
     if row.shape == (size, size, 3):
         return row
-    _check_size(row.shape[1], row.shape[0], size, fit)
+    _check_size(row.shape[1], row.shape[0], wanted or size, fit)
     return np.asarray(resize(Image.fromarray(np.ascontiguousarray(row)).convert("RGB"), size, fit))

@@ -22,15 +22,24 @@ class ReadSet(NamedTuple):
     uris: list[str]
     hashes: list[str]
     rejected: list[Refusal]
+    vectors: np.ndarray | None = None  # float16 (n, D) where an encoder was asked for
 
 
 def read_set(
-    specs: str | Path | Iterable[str | Path], size: int, fit: Fit = "crop", *, labelled: bool = False
+    specs: str | Path | Iterable[str | Path],
+    size: int,
+    fit: Fit = "crop",
+    *,
+    labelled: bool = False,
+    encoder: str | None = None,
 ) -> ReadSet:
-    """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image."""
+    """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image.
+
+    `encoder` is the spec of a backbone: the vectors come beside the images, rounded as a pool's are.
+    """
     sources = open_sources(specs)
     names = ", ".join(source.name for source in sources)
-    decoder = decoder_for(sources, size, fit)
+    decoder = decoder_for(sources, size, fit, encoder)
     total = sum(source.count() for source in sources)
     parts = (part for source in sources for part in source.parts(0, decoder.part_length))
     batches: list[Batch] = []
@@ -67,4 +76,6 @@ def read_set(
     if rejected:
         first = rejected[0]
         log.warning("%s: %d images could not be used; the first: %s: %s", names, len(rejected), first.uri, first.reason)
-    return ReadSet(x, labels, [record.uri for record in records], [record.hash for record in records], rejected)
+    uris, hashes = [record.uri for record in records], [record.hash for record in records]
+    vectors = np.concatenate([batch.vectors for batch in batches if batch.vectors is not None]) if encoder else None
+    return ReadSet(x, labels, uris, hashes, rejected, vectors)

@@ -18,10 +18,13 @@ import numpy as np
 from odst.data.decoding import Fit, Rejected, decode, fit_array
 from odst.data.images import content_hash
 from odst.data.items import Part, Source
+from odst.data.vectors import Embedder
 from odst.errors import UserError
 
 PART_BYTES = 4 << 20  # of decoded rows in one part: what a process holds at a time
 WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
+WORTH_EMBEDDING = 500  # pictures that are embedded too: slower, but each process must open the backbone
+TOGETHER = 16  # pictures: parts are multiples of what a backbone takes at a time
 
 
 class Record(NamedTuple):
@@ -50,16 +53,23 @@ class Batch(NamedTuple):
     rows: np.ndarray  # (len(records), ...)
     records: list[Record]
     rejected: list[Refusal]
+    vectors: np.ndarray | None = None  # float16 (len(records), D), of a decoder with an embedder
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """What turns one part into a batch: pictures to uint8 (size, size, 3), features to rows of one type and width."""
+    """What turns one part into a batch: pictures to uint8 (size, size, 3), features to rows of one type and width.
+
+    With an embedder each picture is decoded once, at the backbone's size, and its row is made from that. `via` says from
+    what size rows are made if that is another, 0 for the original: those of a pool that was packed before.
+    """
 
     size: int
     fit: Fit
     features: np.dtype | None = None
     width: int | None = None
+    embedder: Embedder | None = None
+    via: int | None = None
 
     @property
     def row(self) -> tuple[int, ...]:
@@ -72,36 +82,60 @@ class Decoder:
     @property
     def part_length(self) -> int:
         row_bytes = int(np.prod(self.row)) * self.dtype.itemsize
+        if self.embedder is not None:
+            few = PART_BYTES // max(row_bytes, 3 * self.embedder.identity.size**2)
+            return int(np.clip(few // TOGETHER * TOGETHER, TOGETHER, 256))
         return int(np.clip(PART_BYTES // row_bytes, 8, 256))
 
     def __call__(self, part: Part) -> Batch:
         rows = np.empty((len(part), *self.row), self.dtype)
+        side = self.embedder.identity.size if self.embedder else 0
+        pictures = np.empty((len(part) if self.embedder else 0, side, side, 3), np.uint8)
         records: list[Record] = []
         rejected: list[Refusal] = []
         for place, item in enumerate(part):
             try:
-                row, width, height = self._read(item.read())
+                row, width, height, picture = self._read(item.read(), side)
             except Rejected as error:
                 rejected.append(Refusal(place, item.uri, error.reason, error.detail, item.label))
                 continue
             rows[len(records)] = row
+            if picture is not None:
+                pictures[len(records)] = picture
             hash = content_hash(rows[len(records)])
             records.append(Record(place, item.uri, item.label, hash, width, height))
-        return Batch(len(part), rows[: len(records)], records, rejected)
+        vectors = None
+        if self.embedder is not None:
+            vectors = self.embedder(pictures[: len(records)], [record.uri for record in records])
+        return Batch(len(part), rows[: len(records)], records, rejected, vectors)
 
-    def _read(self, data: bytes | np.ndarray) -> tuple[np.ndarray, int, int]:
+    def _read(self, data: bytes | np.ndarray, side: int) -> tuple[np.ndarray, int, int, np.ndarray | None]:
+        """The row, width and height as they were, and the picture at `side` pixels for the embedder if there is one."""
+        if self.width is not None and isinstance(data, np.ndarray):
+            if not np.isfinite(data).all():
+                raise Rejected("not finite", "a feature is NaN or infinite")
+            return data, self.width, 1, None
+        if self.embedder is None:
+            return *self._square(data, self.size), None
+        picture, width, height = self._square(data, side)
+        via = side if self.via is None else self.via
+        middle = picture if via == side else self._square(data, via or self.size)[0]
+        return fit_array(middle, self.size, "stretch", 1), width, height, picture
+
+    def _square(self, data: bytes | np.ndarray, side: int) -> tuple[np.ndarray, int, int]:
+        """At `side` pixels. What is too small for a row is rejected, be the backbone's pictures as large as they may."""
         if isinstance(data, bytes):
-            return decode(data, self.size, self.fit)
-        if self.width is None:
-            return fit_array(data, self.size, self.fit), data.shape[1], data.shape[0]
-        if not np.isfinite(data).all():
-            raise Rejected("not finite", "a feature is NaN or infinite")
-        return data, self.width, 1
+            return decode(data, side, self.fit, self.size)
+        return fit_array(data, side, self.fit, self.size), data.shape[1], data.shape[0]
 
 
-def decoder_for(sources: list[Source], size: int, fit: Fit) -> Decoder:
+def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | None = None) -> Decoder:
+    """`encoder` is the spec of a backbone that embeds each picture as well."""
     kinds = [source.features for source in sources if source.features is not None]
-    return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width)
+    if encoder is not None and kinds:
+        raise UserError(f"{sources[0].name}: it holds vectors already, and {encoder} embeds pictures. Leave it out.")
+    embedder = Embedder(encoder) if encoder is not None else None
+    return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 
 
 def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int:
@@ -110,7 +144,8 @@ def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int
     Features are only copied, which a process would not make faster.
     """
     every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if decoder.width is not None else min(asked or every, 1 + items // WORTH_A_PROCESS)
+    worth = WORTH_A_PROCESS if decoder.embedder is None else WORTH_EMBEDDING
+    return 1 if decoder.width is not None else min(asked or every, 1 + items // worth)
 
 
 def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Iterator[Batch]:
@@ -124,11 +159,14 @@ def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Itera
             connection, process = idle.get()
             try:
                 connection.send(part)
-                return connection.recv()
+                answer = connection.recv()
             except (EOFError, ConnectionError):
                 raise _death(process) from None
             finally:
                 idle.put((connection, process))
+            if isinstance(answer, UserError):
+                raise answer
+            return answer
 
         waiting: deque[Future[Batch]] = deque()
         try:
@@ -179,6 +217,11 @@ def _serve(connection: Connection, decoder: Decoder) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     while True:
         try:
-            connection.send(decoder(connection.recv()))
+            part = connection.recv()
+            try:
+                answer: Batch | UserError = decoder(part)
+            except UserError as error:  # of the backbone: it would be the same in every process
+                answer = error
+            connection.send(answer)
         except (EOFError, ConnectionError):
             return

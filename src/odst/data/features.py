@@ -1,0 +1,152 @@
+"""Vectors as a column of a packed pool: one encoder's, row by row beside the pool's images.
+
+    POOL/features/SLUG/manifest.json   the encoder, what it was shown, and the length and SHA-256 of every file
+    POOL/features/SLUG/00000.npy       float16 (rows of shard 0, D)
+
+A joined pool has the columns that all of its members have. Vectors of two encoders never meet.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odst.data.images import Images
+from odst.data.pool import identity as pool_identity
+from odst.data.pool import members, read_manifest
+from odst.data.views import Concatenated
+from odst.errors import UserError
+from odst.files import sha256
+from odst.progress import stage
+
+if TYPE_CHECKING:
+    from odst.vision.backbones import Identity  # imports torch; a pool is looked at without
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Features:
+    x: Images  # float16 (m, D), mapped; row j is the vector of pool id j
+    encoder: "Identity"
+    manifests: tuple[dict[str, Any], ...]  # of the pool, or of each pool that it joins
+
+
+def feature_folder(pool: Path, slug: str) -> Path:
+    return pool / "features" / slug
+
+
+def feature_file(pool: Path, slug: str, number: int) -> Path:
+    return feature_folder(pool, slug) / f"{number:05d}.npy"
+
+
+def feature_manifest(
+    pool: dict[str, Any], encoder: "Identity", files: list[dict[str, Any]], side: int | None = None
+) -> dict[str, Any]:
+    """What a column says of itself. `side` is that of the stored pixels if they were embedded, not the originals."""
+    origin: dict[str, Any] = {"from": "originals"} if side is None else {"from": "pixels", "side": side}
+    head = {"format": FORMAT, "encoder": encoder.to_json(), "fit": pool["order"]["fit"], **origin}
+    return head | {"pool": pool_identity(pool), "files": files}
+
+
+def list_features(pool: Path) -> list[dict[str, Any]]:
+    """The manifests of the columns that are whole; of a joined pool, the first member's of those that all have."""
+    pool = Path(pool)
+    below = [list_features(member) for member, _ in members(pool, read_manifest(pool))]
+    if below:
+        return [one for one in below[0] if all(any(o["encoder"] == one["encoder"] for o in rest) for rest in below[1:])]
+    return [_read(file.parent) for file in sorted(pool.glob("features/*/manifest.json"))]
+
+
+def has_features(pool: Path, encoder: "Identity") -> bool:
+    pool = Path(pool)
+    if below := list(members(pool, read_manifest(pool))):
+        return all(has_features(member, encoder) for member, _ in below)
+    folder = feature_folder(pool, encoder.slug)
+    return (folder / "manifest.json").is_file() and _read(folder)["encoder"] == encoder.to_json()
+
+
+def open_features(pool: Path, encoder: "Identity") -> Features:
+    """The column of this encoder and no other, mapped: a few bytes of memory per shard."""
+    pool = Path(pool)
+    columns = list(_columns(pool, read_manifest(pool), encoder))
+    x = Concatenated([array for pool, column in columns for array in _map(pool, column, encoder)])
+    return Features(x, encoder, tuple(column for _, column in columns))
+
+
+def _columns(pool: Path, manifest: dict[str, Any], encoder: "Identity") -> Iterable[tuple[Path, dict[str, Any]]]:
+    """Every pool that holds rows, with the encoder's column there."""
+    if "pools" in manifest:
+        for member, below in members(pool, manifest):
+            yield from _columns(member, below, encoder)
+        return
+    folder = feature_folder(pool, encoder.slug)
+    if not has_features(pool, encoder):
+        raise UserError(_missing(pool, encoder, list_features(pool)))
+    column = _read(folder)
+    lengths = [shard["length"] for shard in manifest["shards"]]
+    if column["pool"] != pool_identity(manifest) or [file["length"] for file in column["files"]] != lengths:
+        raise UserError(f"{folder}: these vectors were made for another pool. Delete it and {_way(pool, encoder)}")
+    yield pool, column
+
+
+def _missing(pool: Path, encoder: "Identity", found: list[dict[str, Any]]) -> str:
+    from odst.vision.backbones import Identity
+
+    if not found:
+        return f"{pool}: it has no vectors of {encoder}. To have them, {_way(pool, encoder)}"
+    others = ", ".join(str(Identity.from_json(one["encoder"])) for one in found)
+    return (
+        f"{pool}: it has vectors of {others}, not of {encoder}, and they never mix. To have them, {_way(pool, encoder)}"
+    )
+
+
+def _way(pool: Path, encoder: "Identity") -> str:
+    return f"type `odst pool embed {pool} --embed {encoder.name}@{encoder.size}`."
+
+
+def _map(pool: Path, column: dict[str, Any], encoder: "Identity") -> Iterable[np.ndarray]:
+    for note in column["files"]:
+        file, shape = feature_folder(pool, encoder.slug) / note["file"], (note["length"], encoder.dimension)
+        again = f"Delete {file.parent} and {_way(pool, encoder)}"
+        try:
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise UserError(f"{file}: this file of vectors is missing. {again}") from None
+        except (ValueError, EOFError) as error:
+            raise UserError(f"{file}: these vectors are cut short or damaged ({error}). {again}") from None
+        if array.shape != shape or array.dtype != np.float16:
+            raise UserError(f"{file}: {array.dtype} {array.shape}, the manifest says float16 {shape}. {again}")
+        yield np.asarray(array)  # the same pages without memmap's slower indexing
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / "manifest.json"
+    try:
+        column: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        known = column["format"] == FORMAT and {"encoder", "fit", "from", "pool", "files"} <= column.keys()
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise UserError(f"{file}: it is damaged, or of another version of odst. Delete {folder} and embed again.")
+    return column
+
+
+def verify_features(pool: Path) -> None:
+    """Every file of every column against its hash; one line that names what differs."""
+    pool = Path(pool)
+    for member, _ in members(pool, read_manifest(pool)):
+        verify_features(member)
+    folders = [file.parent for file in sorted(pool.glob("features/*/manifest.json"))]
+    checks = [(folder / note["file"], note["sha256"]) for folder in folders for note in _read(folder)["files"]]
+    if not checks:
+        return
+    with stage(f"verify {pool.name}'s vectors", len(checks), "files") as advance:
+        for file, expected in checks:
+            if not file.is_file() or sha256(file) != expected:
+                what = "differs" if file.is_file() else "is missing"
+                raise UserError(f"{file}: it {what}. Restore it, or delete {file.parent} and embed again.")
+            advance(1)

@@ -1,6 +1,7 @@
 """Data flows one way: a module imports only from what stands above it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,16 @@ def test_nothing_unpickles_but_the_restricted_reader():
         assert "weights_only=False" not in text, file
         unpickles = any(call in text for call in ("pickle.load", "pickle.Unpickler", "from pickle"))
         assert not unpickles or file.name == "unpickling.py", file
+
+
+def test_the_readme_has_a_line_for_every_file_of_the_top_two_levels() -> None:
+    tree = (ROOT.parent.parent / "README.md").read_text(encoding="utf-8").partition("## Find your way")[2]
+    for file in [*ROOT.glob("*.py"), *ROOT.glob("*/*.py")]:
+        assert file.name == "__init__.py" or f"{file.name} " in tree or f"{file.name}\n" in tree, file
+
+
+def test_every_module_that_a_page_of_the_docs_names_is_there() -> None:
+    for page in sorted((ROOT.parent.parent / "docs").rglob("*.md")):
+        for name in re.findall(r"`([a-z_/]+\.py)", page.read_text(encoding="utf-8")):
+            there = any((place / name).is_file() for place in (ROOT, ROOT.parent.parent))
+            assert there or any(ROOT.parent.parent.glob(f"**/{name}")), f"{page.name} names {name}"

@@ -48,23 +48,17 @@ class Concatenated:
         self.parts = tuple(parts)
         lengths = np.array([len(part) for part in parts], np.int64)
         self.ends = np.cumsum(lengths)
-        self.starts = self.ends - lengths
+        self.starts = (self.ends - lengths).tolist()
+        self.shape = (int(lengths.sum()), *parts[0].shape[1:])
+        self.dtype = parts[0].dtype
         self.width = math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of a row
         self.items = [_items(part, self.width) for part in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Concatenated, (self.parts,)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self), *self.parts[0].shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.parts[0].dtype
-
     def __len__(self) -> int:
-        return int(self.ends[-1])
+        return self.shape[0]
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
@@ -75,20 +69,21 @@ class Concatenated:
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
-        out = self._gather(np.atleast_1d(np.where(rows < 0, rows + len(self), rows)))
-        return out if rows.ndim else out[0]
+        return self._gather(rows) if rows.ndim else self._gather(rows[None])[0]
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         """Part by part, a few rows at a time: what is read is still in the cache when it goes to its place."""
         order = np.argsort(rows)
-        ranked = rows[order]
-        if len(rows) and not 0 <= ranked[0] <= ranked[-1] < len(self):
-            raise IndexError(f"rows {ranked[0]} to {ranked[-1]} of {len(self)}")
+        ranked, n = rows[order], len(self)
+        if len(rows) and not -n <= ranked[0] <= ranked[-1] < n:
+            raise IndexError(f"rows {ranked[0]} to {ranked[-1]} of {n}")
+        if len(rows) and ranked[0] < 0:
+            return self._gather(np.where(rows < 0, rows + n, rows))
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         out_items, few = _items(out, self.width), max(1, AT_ONCE // self.width)
         high = 0
         ends = np.searchsorted(ranked, self.ends).tolist()
-        for part, items, start, end in zip(self.parts, self.items, self.starts.tolist(), ends, strict=True):
+        for part, items, start, end in zip(self.parts, self.items, self.starts, ends, strict=True):
             source, target = (part, out) if items is None else (items, out_items)
             while high < end:
                 low, high = high, min(high + few, end)
@@ -97,7 +92,7 @@ class Concatenated:
 
     def _slice(self, start: int, stop: int) -> np.ndarray:
         out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        for part, first, end in zip(self.parts, self.starts.tolist(), self.ends.tolist(), strict=True):
+        for part, first, end in zip(self.parts, self.starts, self.ends.tolist(), strict=True):
             low, high = max(start, first), min(stop, end)
             if low < high:
                 out[low - start : high - start] = part[low - first : high - first]

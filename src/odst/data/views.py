@@ -17,14 +17,7 @@ class ColumnMajor:
 
     def __init__(self, raw: np.ndarray, side: int = 32):
         self.raw, self.side = raw, side  # (m, 3 * side * side) uint8
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.raw), self.side, self.side, 3)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.raw.dtype
+        self.shape, self.dtype = (len(raw), side, side, 3), raw.dtype
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -44,7 +37,9 @@ class Concatenated:
     def __init__(self, parts: Sequence[Images]):
         if len({(tuple(part.shape[1:]), part.dtype) for part in parts}) != 1:
             kinds = ", ".join(f"{part.dtype} {tuple(part.shape[1:])}" for part in parts)
-            raise UserError(f"joined sets must have images of one size, got {kinds}. Bring them to one size first.")
+            raise UserError(
+                f"sets that are read as one have images of one size, got {kinds}. Bring them to one size first."
+            )
         self.parts = tuple(parts)
         lengths = np.array([len(part) for part in parts], np.int64)
         self.ends = np.cumsum(lengths)
@@ -64,7 +59,8 @@ class Concatenated:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                return self._slice(start, stop)
+                pairs = zip(self.parts, self.starts, strict=True)
+                return np.concatenate([part[max(0, start - k) : max(0, stop - k)] for part, k in pairs])
             rows = np.arange(start, stop, step)
         rows = np.asarray(rows)
         if rows.dtype == bool:
@@ -88,14 +84,6 @@ class Concatenated:
             while high < end:
                 low, high = high, min(high + few, end)
                 target[order[low:high]] = source[ranked[low:high] - start]
-        return out
-
-    def _slice(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        for part, first, end in zip(self.parts, self.starts, self.ends.tolist(), strict=True):
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                out[low - start : high - start] = part[low - first : high - first]
         return out
 
 

@@ -80,7 +80,7 @@ def test_a_changed_network_of_ones_own_is_another_base(place: Path, change: tupl
 
 
 def test_the_key_of_a_network_is_the_same_for_the_same_network() -> None:
-    networks = [make_network(name, 3, (12, 12, 3), [0.5] * 3, [0.2] * 3) for name in ("tiny", "tiny")]
+    networks = [make_network(name, 3, shape=(12, 12, 3)) for name in ("tiny", "tiny")]
     assert len({network_key(one) for one in networks}) == 1
 
 

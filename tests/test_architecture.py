@@ -1,7 +1,10 @@
 """Data flows one way: a module imports only from what stands above it."""
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 import odst
 
@@ -16,6 +19,25 @@ DATA = [
     "named.catalogue", "named.download", "sources", "shards", "packing", "reading", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
+
+
+RUN = [
+    "config",
+    "journal",
+    "selection_file",
+    "round_note",
+    "directory",
+    "preparation",
+    "execution",
+    "torchrun",
+    "forecast",
+]
+OWNERS = {  # of the names of a run's files
+    "config.toml": "run/config.py",
+    "selection.parquet": "run/directory.py",
+    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "round.json"), "run/directory.py"),
+    **dict.fromkeys(("model.safetensors", "logits.safetensors"), "run/directory.py"),
+}  # fmt: skip
 
 
 def imported(file: Path) -> set[str]:
@@ -46,17 +68,48 @@ def test_imports_point_upwards():
         assert not below, f"{file.relative_to(ROOT)} imports from below: {below}"
 
 
-def test_imports_point_upwards_inside_data_too():
-    folder = ROOT / "data"
+@pytest.mark.parametrize(("name", "order"), [("data", DATA), ("run", RUN)])
+def test_imports_point_upwards_inside_a_room_too(name: str, order: list[str]) -> None:
+    folder = ROOT / name
     files = {file: ".".join(file.relative_to(folder).with_suffix("").parts) for file in folder.rglob("*.py")}
     for file, own in files.items():
         if file.name == "__init__.py":
             continue
-        assert own in DATA, f"data/{own}: where does it stand?"
-        others = {module.removeprefix("data.") for module in imported(file) if module.startswith("data.")}
-        below = {other for other in others if DATA.index(other) >= DATA.index(own)}
-        assert not below, f"data/{own} imports from below: {below}"
-    assert set(DATA) <= set(files.values())
+        assert own in order, f"{name}/{own}: where does it stand?"
+        others = {module.removeprefix(f"{name}.") for module in imported(file) if module.startswith(f"{name}.")}
+        below = {other for other in others if order.index(other) >= order.index(own)}
+        assert not below, f"{name}/{own} imports from below: {below}"
+    assert set(order) <= set(files.values())
+
+
+def texts(file: Path) -> list[str]:
+    """The strings of a file that are values: docstrings tell, they do not name."""
+    tree = ast.parse(file.read_text())
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in told]
+    return [node.value for node in found if isinstance(node.value, str)]
+
+
+def test_one_module_names_each_file_of_a_run() -> None:
+    for file in ROOT.rglob("*.py"):
+        place = str(file.relative_to(ROOT))
+        for name, owner in OWNERS.items():
+            named = [text for text in texts(file) if text == name or text.endswith(f"/{name}")]
+            assert not named or place == owner, f"{place} names {name}, which is {owner}'s"
+
+
+def test_nobody_imports_a_run_for_a_helper() -> None:
+    """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
+    offered = {
+        "run.config", "run.directory", "run.execution", "run.forecast", "run.preparation", "run.round_note",
+        "run.selection_file", "run.torchrun",
+    }  # fmt: skip
+    helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("odst.run"):
+                assert str(node.module).removeprefix("odst.") in offered or file.parent.name == "run", file
+                assert not helpers & {alias.name for alias in node.names}, file
 
 
 def test_no_file_is_longer_than_three_hundred_lines():
@@ -91,3 +144,16 @@ def test_nothing_unpickles_but_the_restricted_reader():
         assert "weights_only=False" not in text, file
         unpickles = any(call in text for call in ("pickle.load", "pickle.Unpickler", "from pickle"))
         assert not unpickles or file.name == "unpickling.py", file
+
+
+def test_the_readme_has_a_line_for_every_file_of_the_top_two_levels() -> None:
+    tree = (ROOT.parent.parent / "README.md").read_text(encoding="utf-8").partition("## Find your way")[2]
+    for file in [*ROOT.glob("*.py"), *ROOT.glob("*/*.py")]:
+        assert file.name == "__init__.py" or f"{file.name} " in tree or f"{file.name}\n" in tree, file
+
+
+def test_every_module_that_a_page_of_the_docs_names_is_there() -> None:
+    for page in sorted((ROOT.parent.parent / "docs").rglob("*.md")):
+        for name in re.findall(r"`([a-z_/]+\.py)", page.read_text(encoding="utf-8")):
+            there = any((place / name).is_file() for place in (ROOT, ROOT.parent.parent))
+            assert there or any(ROOT.parent.parent.glob(f"**/{name}")), f"{page.name} names {name}"

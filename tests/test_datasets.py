@@ -8,7 +8,7 @@ import pytest
 from scipy.io import savemat
 
 from odst.data.formats.originals import CIFAR10
-from odst.data.images import Pool
+from odst.data.images import Pool, content_hash
 from odst.data.loading import load_data
 from odst.data.named.download import load_set, named_source
 from odst.data.named.tasks import TASKS, load_pool, load_task
@@ -106,6 +106,25 @@ def test_svhn_mixes_its_extra_digits_into_the_pool_but_for_val_in(folder: Path) 
     assert len(data.val_out) == 360  # digits are confused with none of CIFAR-100's classes
 
 
+def test_svhn_keeps_sources_and_content_hashes_of_its_pool_and_looks_them_up_at_once(folder: Path) -> None:
+    asked = []
+
+    class Texts:
+        def __getitem__(self, rows: np.ndarray) -> list[str]:
+            asked.append(rows.tolist())
+            return [f"text {j}" for j in rows]
+
+    given = Pool(picture(80, *range(7)), sources=Texts(), hashes=Texts(), identity="known")
+    pool = load_task("svhn", given, folder=folder).pool
+    assert pool is not None
+    rows = np.array([9, 3, 8, 0, 6])
+    extra = f"{(folder / 'extra_32x32.mat').as_uri()}#row="
+    assert pool.source(rows) == [f"{extra}2", "text 3", f"{extra}1", "text 0", "text 6"]
+    own = [content_hash(pool.x[j : j + 1][0]) for j in (9, 8)]
+    assert pool.content_hash(rows) == [own[0], "text 3", own[1], "text 0", "text 6"]
+    assert asked == [[3, 0, 6]] * 2
+
+
 def test_svhn_without_a_pool_is_the_closed_world(folder: Path) -> None:
     pool = load_task("svhn", folder=folder).pool
     assert pool is not None
@@ -149,6 +168,32 @@ def test_the_truth_of_a_pool_is_matched_with_the_classes_of_the_task(
     assert data.pool is not None
     assert data.pool.truth is not None
     assert data.pool.truth.tolist() == [9, -1, 0]
+
+
+def test_the_truth_of_a_pool_by_name_is_taken_or_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODST_DATA", str(folder))
+    own = DataSection(task="cifar10", pool="cifar10:test", pool_truth=True, out_test={"lsun-cr": "lsun-cr"})
+    pool = load_data(own, seed=0, workspace=None).pool
+    assert pool is not None
+    np.testing.assert_array_equal(pool.truth, load_set("cifar10:test", folder).y)
+    with pytest.raises(UserError, match=r"data\.pool_truth: lsun-cr has no labels"):
+        load_data(own.model_copy(update={"pool": "lsun-cr"}), seed=0, workspace=None)
+
+
+def test_the_out_tests_of_a_task_may_be_sources_of_ones_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODST_DATA", str(folder))
+    np.save(tmp_path / "mine.npy", picture(90, 1, 2))
+    outs = {"noise": str(tmp_path / "mine.npy"), "rooms": "lsun-cr", "cifar100:test": "cifar100:test"}
+    data = load_data(DataSection(task="cifar10", out_test=outs), seed=0, workspace=None)
+    assert {name: kinds(x[:]) for name, x in data.out_tests.items()} == {
+        "noise": {90},
+        "rooms": {50},
+        "cifar100": {100},
+    }
+    with pytest.raises(UserError, match="gone: there is no such file or folder"):
+        load_data(DataSection(task="cifar10", out_test={"lsun-cr": "gone"}), seed=0, workspace=None)
 
 
 def test_all_missing_sets_are_named_at_once(tmp_path: Path, folder: Path) -> None:

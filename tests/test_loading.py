@@ -7,7 +7,9 @@ import pytest
 from odst.data.loading import load_data
 from odst.data.packing import build_pool
 from odst.data.sets import DataSection
+from odst.data.sources import open_source
 from odst.errors import UserError
+from odst.run.config import read_config
 from pictures import encoded, folder_of, picture
 
 
@@ -167,6 +169,23 @@ def test_a_path_may_begin_at_home_and_hold_a_question_mark(tmp_path: Path, monke
     assert data.pool is not None
     assert data.pool.excluded.tolist() == [3]
     assert not (tmp_path / "run").exists()  # used where it lies
+
+
+def test_an_empty_text_names_no_set(tmp_path: Path) -> None:
+    """It was the folder of the config."""
+    project(tmp_path)
+    (tmp_path / "odst.toml").write_text(
+        '[data]\nlabelled = "labelled"\npool = "pool"\n[training]\nphases = [{ steps = 1, lr = 0.1 }]\n'
+    )
+    assert read_config(str(tmp_path / "odst.toml"), {}).data.val_out is None
+    keys = ("labelled", "pool", "val_in", "val_out", "test", "excluded", "selection", "corruptions", "out_test.noise")
+    for key in keys:
+        for empty in ("", " ", ["pool", ""]):
+            with pytest.raises(UserError, match=rf"data\.{key.partition('.')[0]}.*\.") as refused:
+                read_config(str(tmp_path / "odst.toml"), {f"data.{key}": empty})
+            assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="an empty text names no images"):
+        open_source("")
 
 
 def test_lists_of_excluded_ids_are_never_passed_over(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -16,8 +18,10 @@ import pytest
 from PIL import Image
 
 from odst.data.images import content_hash
+from odst.data.items import Item
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool, verify_pool
+from odst.data.workers import Decoder, decode_parts
 from odst.errors import UserError
 from pictures import bomb, encoded, folder_of, picture
 
@@ -138,6 +142,45 @@ def interrupted(source: Path, out: Path) -> None:
         pass
     finally:
         packing.Shard.write = original  # type: ignore[method-assign]
+
+
+UNGUARDED = """
+import sys
+from pathlib import Path
+from odst.data import packing, workers
+workers.WORTH_A_PROCESS = 1
+packing.build_pool(sys.argv[1], Path(sys.argv[2]), workers=2)
+"""
+
+
+def test_a_script_that_starts_its_work_unguarded_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    source = many(tmp_path / "x.tar", 40)
+    command = [sys.executable, tmp_path / "script.py", source, tmp_path / "pool"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "a decoding process ended with exit code 1" in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A part whose reading ends the process."""
+
+    kind: int | signal.Signals
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Item]:
+        os.kill(os.getpid(), self.kind) if isinstance(self.kind, signal.Signals) else os._exit(self.kind)
+        yield from ()
+
+
+def test_a_decoding_process_that_dies_says_how() -> None:
+    deaths = {signal.SIGKILL: "by SIGKILL, most likely for want of memory", signal.SIGSEGV: "by SIGSEGV. ", 7: "code 7"}
+    for kind, words in deaths.items():
+        with pytest.raises(UserError, match=f"a decoding process (was ended|ended with exit) {words}"):
+            list(decode_parts([Deadly(kind)], Decoder(8, "crop"), 2))
 
 
 @pytest.mark.parametrize("n", [8, 10])  # pictures: the last shard of 4 rows holds nothing but the last item, or not

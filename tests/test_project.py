@@ -1,5 +1,6 @@
 import csv
 import os
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from commands import fails, odst
 from odst.data.images import Data, Labelled, Pool
 from odst.data.loading import load_data
 from odst.data.packing import build_pool
+from odst.errors import UserError
 from odst.project import val_out
 from odst.run.config import read_config
 from odst.seeds import stream
@@ -96,6 +98,33 @@ def test_a_config_of_init_says_in_comments_what_everything_is(tmp_path: Path, mo
     assert data.pool is not None
     assert data.pool.excluded.tolist() == sorted(int(row["pool_id"]) for row in rows)
     assert (data.val_out == data.pool.x[data.pool.excluded]).all()  # type: ignore[union-attr]
+
+
+def test_a_val_out_made_from_a_pool_is_refused_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    odst("init", two_folders(tmp_path), "--size", SIDE)
+    text, lines = (tmp_path / "odst.toml").read_text(), (tmp_path / "val_out.csv").read_text().splitlines()
+    aside = (tmp_path / "val_out_aside.csv").read_text().splitlines()
+    (tmp_path / "val_out.csv").write_text("\n".join([*lines, aside[1]]) + "\n")  # a person changes his mind
+    config = str(tmp_path / "odst.toml")
+    data = load_data(read_config(config, {}).data, seed=0, workspace=None)
+    assert data.val_out is not None
+    assert len(data.val_out) == len(lines)
+    shutil.rmtree(tmp_path / "odst-pool")
+    save(tmp_path / "pool", 0, 1, 50)
+    build_pool(tmp_path / "pool", tmp_path / "odst-pool", size=SIDE)
+    for changed in (text, text.replace("?rows=val_out.csv", "")):  # read as val_out, and as what leaves the pool
+        (tmp_path / "odst.toml").write_text(changed)
+        with pytest.raises(UserError, match=r"val_out\.csv: `odst init` made this list for another pool"):
+            load_data(read_config(config, {}).data, seed=0, workspace=None)
+    without = [",".join(line.split(",")[:4]) for line in lines]  # as it was written before
+    (tmp_path / "val_out.csv").write_text("\n".join(without) + "\n")
+    assert load_data(read_config(config, {}).data, seed=0, workspace=None).pool is not None
+
+
+def test_an_empty_option_names_no_set(tmp_path: Path) -> None:
+    two_folders(tmp_path)
+    assert "--val-out: an empty text names no images" in fails("init", tmp_path, "--val-out", "")
 
 
 def test_sets_are_found_by_their_names_and_options_name_others(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from odst.data.images import Pool
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
 from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, thresholds
@@ -127,6 +128,13 @@ def test_a_pool_of_many_blocks_is_ranked_as_a_whole():
         own = np.flatnonzero((classes == c) & (odds > 0))
         assert I.above[c] == len(own)
         assert np.array_equal(I.ids[I.classes == c], own[np.argsort(-odds[own])[:1000]])
+
+
+def test_an_excluded_image_is_not_selected_in_whatever_order_a_pool_is_given_them():
+    logits = np.array([[0.0, 0], [4, 0], [3, 0], [2, 0], [0, 2]])
+    pool = Pool(np.zeros((5, 2), np.float32), excluded=np.array([2, 0, 4, 4]))
+    assert choose(logits, [0.5, 0.5], 10, excluded=pool.excluded).ids.tolist() == [1, 3]
+    assert pool.excluded.tolist() == [0, 2, 4]
 
 
 def test_an_excluded_image_is_not_selected():

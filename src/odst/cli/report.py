@@ -26,5 +26,5 @@ def report(
     from odst.run.directory import RunDir
 
     with bars(quiet=True) as console:
-        page = write_report(RunDir(run), out or RunDir(run).page, images=images, relative_paths=relative_paths)
+        page = write_report(RunDir(run), out or run / "report.html", images=images, relative_paths=relative_paths)
     console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)

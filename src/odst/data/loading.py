@@ -10,6 +10,7 @@ from odst.data.packing import build_pool
 from odst.data.pool import is_packed, open_labels, open_pool
 from odst.data.sets import DataSection, class_numbers, own_sets
 from odst.data.sources import open_sources
+from odst.data.workers import decoder_for
 from odst.data.worlds import load_world
 from odst.errors import UserError
 
@@ -66,10 +67,8 @@ def load_pool(section: DataSection, workspace: Path | None, classes: tuple[str, 
         path = Path(specs[0])
     elif workspace is None:
         sources = open_sources(specs)
-        row = (section.size, section.size, 3) if sources[0].width is None else (sources[0].width,)
-        return Pool(
-            Counted((sum(source.count() for source in sources), *row), np.dtype(sources[0].features or np.uint8))
-        )
+        decoder = decoder_for(sources, section.size, section.fit)
+        return Pool(Counted((sum(source.count() for source in sources), *decoder.row), decoder.dtype))
     else:
         path = workspace
         build_pool(specs, path, size=section.size, fit=section.fit)

@@ -88,27 +88,39 @@ def open_pool(
     path = Path(path)
     manifest = read_manifest(path)
     x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)])
-    columns = list(indexes(path, manifest))
+    columns = indexes(path, manifest)
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
         check_finished(file.parent)
         check_numbering(file, path, manifest)
         lists.append(read_ids(file, len(x), identity(manifest)))
-    gone = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
+    gone = np.concatenate([np.empty(0, np.int64), *lists])
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
 
 
 def open_labels(path: Path) -> "Column":
     """The class each pool image had in its source, or None. For scoring, and for reading a pool as a set."""
-    return Column(list(indexes(path, read_manifest(path))), "label")
+    return Column(indexes(path, read_manifest(path)), "label")
 
 
-def shards(path: Path, manifest: dict[str, Any]) -> Iterable[Shard]:
+def leaves(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """The pools that hold the rows: this one, or those it joins, down to the last."""
     if "pools" not in manifest:
-        for shard in manifest["shards"]:
-            yield Shard(path / shard["file"], shard["length"], shard["sha256"])
+        yield path, manifest
     for member, below in members(path, manifest):
-        yield from shards(member, below)
+        yield from leaves(member, below)
+
+
+def shards(path: Path, manifest: dict[str, Any]) -> list[Shard]:
+    return [
+        Shard(leaf / shard["file"], shard["length"], shard["sha256"])
+        for leaf, below in leaves(path, manifest)
+        for shard in below["shards"]
+    ]
+
+
+def indexes(path: Path, manifest: dict[str, Any]) -> list[tuple[Path, int]]:
+    return [(leaf / "index.parquet", below["count"]) for leaf, below in leaves(path, manifest)]
 
 
 def members(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, dict[str, Any]]]:
@@ -123,15 +135,7 @@ def members(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, dict[s
 
 def packed_fits(path: Path, manifest: dict[str, Any]) -> set[Fit]:
     """How the pictures of a pool, or of the pools it joins, became square."""
-    own: set[Fit] = {manifest["order"]["fit"]} if "order" in manifest else set()
-    return own.union(*(packed_fits(member, below) for member, below in members(path, manifest)))
-
-
-def indexes(path: Path, manifest: dict[str, Any]) -> Iterable[tuple[Path, int]]:
-    if "pools" not in manifest:
-        yield path / "index.parquet", manifest["count"]
-    for member, below in members(path, manifest):
-        yield from indexes(member, below)
+    return {below["order"]["fit"] for _, below in leaves(path, manifest) if "order" in below}
 
 
 def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:

@@ -19,6 +19,7 @@ from odst.seeds import stream
 log = logging.getLogger("odst")
 
 Sources = str | tuple[str, ...]  # any source that `odst pool build` takes, or several
+RENAME = "Give labelled images of it, rename it, or take it out."
 SPECS = ("labelled", "pool", "val_in", "val_out", "test", "out_test", "excluded", "selection", "corruptions")
 
 
@@ -59,10 +60,9 @@ class DataSection(BaseModel):
     def _named(cls, value: Any, info: ValidationInfo) -> Any:
         """An empty text would be the config's own folder."""
         for one in value.values() if isinstance(value, dict) else [value]:
-            texts = one if isinstance(one, tuple) else [one]
-            if any(isinstance(text, str) and not text.strip() for text in texts) or (
-                not texts and info.field_name != "excluded"
-            ):
+            texts = one if isinstance(one, tuple) else (one,)
+            nothing = texts == () and info.field_name != "excluded"
+            if nothing or any(isinstance(text, str) and not text.strip() for text in texts):
                 raise ValueError("an empty text or list names nothing: give a path, or take the key out")
         return value
 
@@ -108,10 +108,9 @@ def own_sets(section: DataSection, seed: int) -> Data:
     labelled = numbered("labelled")
     if isinstance(section.val_in, float):
         taken = _share(labelled.y, section.val_in, classes, seed)
-        kept = np.setdiff1d(np.arange(len(T.hashes)), taken)
-        sets["labelled"] = T._replace(hashes=[T.hashes[j] for j in kept])
-        sets["val_in"] = T._replace(hashes=[T.hashes[j] for j in taken])
-        labelled, val_in = (Labelled(labelled.x[rows], labelled.y[rows]) for rows in (kept, taken))
+        labelled, val_in = split(labelled, taken)
+        sets["labelled"] = T._replace(hashes=np.delete(T.hashes, taken).tolist())
+        sets["val_in"] = T._replace(hashes=np.take(T.hashes, taken).tolist())
     else:
         sets["val_in"] = section.read(section.val_in, labelled=True)
         val_in = numbered("val_in")
@@ -134,12 +133,7 @@ def own_sets(section: DataSection, seed: int) -> Data:
 
 
 def class_numbers(
-    name: str,
-    labels: Sequence[str | None],
-    classes: Sequence[str],
-    *,
-    foreign: int | None = None,
-    advice: str = "Give labelled images of it, rename it, or take it out.",
+    name: str, labels: Sequence[str | None], classes: Sequence[str], *, foreign: int | None = None, advice: str = RENAME
 ) -> np.ndarray:
     """Labels as positions in `classes`, matched by name and never by position; one of no class is `foreign`, or refused."""
     place = {label_text(one): c for c, one in enumerate(classes)}
@@ -148,6 +142,12 @@ def class_numbers(
         some = f"{', '.join(classes[:12])}{', …' if len(classes) > 12 else ''}"
         raise UserError(f"{name}: its class {unknown[0]!r} is none of {some}. {advice}")
     return np.array([place.get(label, foreign) for label in labels], np.int64)  # type: ignore[arg-type]
+
+
+def split(T: Labelled, rows: np.ndarray) -> tuple[Labelled, Labelled]:
+    """T without these rows, and the rows."""
+    kept = np.setdiff1d(np.arange(len(T)), rows)
+    return Labelled(T.x[kept], T.y[kept]), Labelled(T.x[rows], T.y[rows])
 
 
 def hold_out(y: np.ndarray, counts: Sequence[int], rngs: Sequence[np.random.Generator]) -> np.ndarray:
@@ -177,11 +177,7 @@ def _share(y: np.ndarray, share: float, classes: Sequence[str], seed: int) -> np
 def report_overlaps(hashes: dict[str, list[str]]) -> None:
     """Say which sets share images, before anything is trained on them."""
     for (one, a), (other, b) in combinations(hashes.items(), 2):
-        shared = len(set(a) & set(b))
-        if shared:
+        if shared := len(set(a) & set(b)):
             log.warning(
-                "%d images are in both %s and %s: numbers on them are not honest. Remove them from one.",
-                shared,
-                one,
-                other,
+                f"{shared} images are in both {one} and {other}: numbers on them are not honest. Remove them from one."
             )

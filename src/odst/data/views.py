@@ -17,14 +17,7 @@ class ColumnMajor:
 
     def __init__(self, raw: np.ndarray, side: int = 32):
         self.raw, self.side = raw, side  # (m, 3 * side * side) uint8
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.raw), self.side, self.side, 3)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.raw.dtype
+        self.shape, self.dtype = (len(raw), side, side, 3), raw.dtype
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -44,63 +37,53 @@ class Concatenated:
     def __init__(self, parts: Sequence[Images]):
         if len({(tuple(part.shape[1:]), part.dtype) for part in parts}) != 1:
             kinds = ", ".join(f"{part.dtype} {tuple(part.shape[1:])}" for part in parts)
-            raise UserError(f"joined sets must have images of one size, got {kinds}. Bring them to one size first.")
+            raise UserError(
+                f"sets that are read as one have images of one size, got {kinds}. Bring them to one size first."
+            )
         self.parts = tuple(parts)
         lengths = np.array([len(part) for part in parts], np.int64)
         self.ends = np.cumsum(lengths)
-        self.starts = self.ends - lengths
+        self.starts = (self.ends - lengths).tolist()
+        self.shape = (int(lengths.sum()), *parts[0].shape[1:])
+        self.dtype = parts[0].dtype
         self.width = math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of a row
         self.items = [_items(part, self.width) for part in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Concatenated, (self.parts,)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self), *self.parts[0].shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.parts[0].dtype
-
     def __len__(self) -> int:
-        return int(self.ends[-1])
+        return self.shape[0]
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                return self._slice(start, stop)
+                pairs = zip(self.parts, self.starts, strict=True)
+                return np.concatenate([part[max(0, start - k) : max(0, stop - k)] for part, k in pairs])
             rows = np.arange(start, stop, step)
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
-        out = self._gather(np.atleast_1d(np.where(rows < 0, rows + len(self), rows)))
-        return out if rows.ndim else out[0]
+        return self._gather(rows) if rows.ndim else self._gather(rows[None])[0]
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         """Part by part, a few rows at a time: what is read is still in the cache when it goes to its place."""
         order = np.argsort(rows)
-        ranked = rows[order]
-        if len(rows) and not 0 <= ranked[0] <= ranked[-1] < len(self):
-            raise IndexError(f"rows {ranked[0]} to {ranked[-1]} of {len(self)}")
+        ranked, n = rows[order], len(self)
+        if len(rows) and not -n <= ranked[0] <= ranked[-1] < n:
+            raise IndexError(f"rows {ranked[0]} to {ranked[-1]} of {n}")
+        if len(rows) and ranked[0] < 0:
+            return self._gather(np.where(rows < 0, rows + n, rows))
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         out_items, few = _items(out, self.width), max(1, AT_ONCE // self.width)
         high = 0
         ends = np.searchsorted(ranked, self.ends).tolist()
-        for part, items, start, end in zip(self.parts, self.items, self.starts.tolist(), ends, strict=True):
+        for part, items, start, end in zip(self.parts, self.items, self.starts, ends, strict=True):
             source, target = (part, out) if items is None else (items, out_items)
             while high < end:
                 low, high = high, min(high + few, end)
                 target[order[low:high]] = source[ranked[low:high] - start]
-        return out
-
-    def _slice(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        for part, first, end in zip(self.parts, self.starts.tolist(), self.ends.tolist(), strict=True):
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                out[low - start : high - start] = part[low - first : high - first]
         return out
 
 

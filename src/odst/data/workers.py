@@ -139,10 +139,7 @@ def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | None 
 
 
 def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int:
-    """How many processes decode so many items: as many as asked for, or as there are processors, while each is worth its start.
-
-    Features are only copied, which a process would not make faster.
-    """
+    """Of those asked for, or one a processor, so many as are worth their start; features are only copied, so none but one."""
     every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     worth = WORTH_A_PROCESS if decoder.embedder is None else WORTH_EMBEDDING
     return 1 if decoder.width is not None else min(asked or every, 1 + items // worth)
@@ -185,12 +182,10 @@ def _death(process: SpawnProcess) -> UserError:
     """How a process ended, and what most likely ended it."""
     process.join(10)
     code = process.exitcode or 0
-    if code < 0:
-        how, why = f"was ended by {signal.Signals(-code).name}", "most likely for want of memory" if code == -9 else ""
-    else:
-        how, why = f"ended with exit code {code}", "what it wrote above says why"
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    why = ", most likely for want of memory" if code == -9 else ""
     return UserError(
-        f"a decoding process {how}{why and ', ' + why}. Give the same command again with fewer --workers: it goes on where it "
+        f"a decoding process {how}{why}. Give the same command again with fewer --workers: it goes on where it "
         'stopped. A Python script of your own must begin its work under `if __name__ == "__main__":`, for every such process '
         "reads the script anew."
     )

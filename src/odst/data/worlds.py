@@ -53,9 +53,7 @@ def digits(seed: int, pool: int | None = None) -> Data:
     return Data(
         **labelled,
         pool=Pool(
-            x[sets["pool"]],
-            sources=np.array([f"mnist-5k:{row}" for row in sets["pool"]]),
-            truth=label[y[sets["pool"]]],
+            x[sets["pool"]], sources=np.array([f"mnist-5k:{row}" for row in sets["pool"]]), truth=label[y[sets["pool"]]]
         ),
         val_out=x[sets["val_out"]],
         out_tests={"other-digits": x[sets["out_test"]]},

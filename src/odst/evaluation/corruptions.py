@@ -18,24 +18,14 @@ _BLOCK = 4096
 
 def corruption_errors(predict: Predict, images: Images, labels: np.ndarray, *, seed: int) -> np.ndarray:
     """The error at each corruption and level, (15, 5) in the order of CORRUPTIONS and LEVELS."""
-    errors = np.empty((len(CORRUPTIONS), len(LEVELS)))
-    with stage("corruptions", total=errors.size, unit="sets") as advance:
-        for i, name in enumerate(CORRUPTIONS):
-            for j, level in enumerate(LEVELS):
-                errors[i, j] = _error(predict, corrupted_blocks(images, name, level, seed), labels)
-                advance(1)
-    return errors
+    pairs = ((name, level) for name in CORRUPTIONS for level in LEVELS)
+    return _errors(predict, ((corrupted_blocks(images, name, level, seed), labels) for name, level in pairs))
 
 
 def published_corruption_errors(predict: Predict, folder: str | Path) -> np.ndarray:
     """The same from CIFAR-10-C or CIFAR-100-C as published."""
-    errors = np.empty((len(CORRUPTIONS), len(LEVELS)))
-    with stage("corruptions", total=errors.size, unit="sets") as advance:
-        for name, level, images, labels in read_corruptions(Path(folder)):
-            blocks = (np.asarray(images[start : start + _BLOCK]) for start in range(0, len(images), _BLOCK))
-            errors[CORRUPTIONS.index(name), LEVELS.index(level)] = _error(predict, blocks, labels)
-            advance(1)
-    return errors
+    sets = read_corruptions(Path(folder))
+    return _errors(predict, ((np.split(x, range(_BLOCK, len(x), _BLOCK)), y) for _, _, x, y in sets))
 
 
 def published_labels(folder: str | Path, K: int) -> np.ndarray:
@@ -54,9 +44,15 @@ def mean_corruption_error(predict: Predict, images: Images, labels: np.ndarray, 
     return float(corruption_errors(predict, images, labels, seed=seed).mean())
 
 
-def _error(predict: Predict, blocks: Iterable[np.ndarray], labels: np.ndarray) -> float:
-    wrong = done = 0
-    for block in blocks:
-        wrong += int((predict(block) != labels[done : done + len(block)]).sum())
-        done += len(block)
-    return wrong / done
+def _errors(predict: Predict, sets: Iterable[tuple[Iterable[np.ndarray], np.ndarray]]) -> np.ndarray:
+    """Each set is its images in blocks, and their labels."""
+    errors = np.empty((len(CORRUPTIONS), len(LEVELS)))
+    with stage("corruptions", total=errors.size, unit="sets") as advance:
+        for place, (blocks, labels) in enumerate(sets):
+            wrong = done = 0
+            for block in blocks:
+                wrong += int((predict(np.asarray(block)) != labels[done : done + len(block)]).sum())
+                done += len(block)
+            errors.flat[place] = wrong / done
+            advance(1)
+    return errors

@@ -16,6 +16,7 @@ from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
 from odst.vision.networks import Freeze
 
+CONFIG_FILE = "config.toml"  # in a run directory
 PRESETS = Path(__file__).parent.parent / "presets"
 
 
@@ -109,13 +110,13 @@ def presets() -> list[str]:
 def read_config(name: str, changes: dict[str, Any]) -> Config:
     """A config file, a preset's name, or a run directory, with `section.key` changes applied."""
     path = Path(name)
-    if name in presets() and not (path / "config.toml").exists():  # a folder may have the name of a preset
+    if name in presets() and not (path / CONFIG_FILE).exists():  # a folder may have the name of a preset
         path = PRESETS / f"{name}.toml"
     elif path.is_dir():
-        path = path / "config.toml"
+        path = path / CONFIG_FILE
         if not path.exists():
             raise UserError(
-                f"{name}: this folder is no run directory: there is no config.toml in it. Give a config, a preset or a run."
+                f"{name}: this folder is no run directory: there is no {CONFIG_FILE} in it. Give a config, a preset or a run."
             )
     elif not path.suffix and not path.exists():
         raise UserError(

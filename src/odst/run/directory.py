@@ -4,7 +4,7 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
-log.txt, timings.jsonl, report.html
+log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         model.safetensors, logits.safetensors, selection.parquet, round.json (written last: the round is whole)
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
@@ -33,7 +33,7 @@ from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, whole, write_json, write_text
 from odst.method.labelling import Predictions, logits_file, read_logits, weights
 from odst.progress import listening
-from odst.run.config import Config, differing_keys, dump_config, read_config
+from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
 from odst.run.selection_file import Teacher, read_table, write_selection
@@ -57,10 +57,6 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
-    @property
-    def page(self) -> Path:
-        return self.path / "report.html"
-
     def round(self, t: int) -> Path:
         return self.path / f"round-{t}"
 
@@ -68,7 +64,7 @@ class RunDir:
 
     def begun(self) -> bool:
         """Whether there is a config to go on with; a run is there only when run.json is."""
-        return (self.path / "config.toml").is_file()
+        return (self.path / CONFIG_FILE).is_file()
 
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
@@ -94,7 +90,7 @@ class RunDir:
 
     def _barely_begun(self, config: Config) -> bool:
         """Nothing there but what a run writes before run.json: it was killed while it packed its pool or began."""
-        mine = {"config.toml": dump_config(config).encode()}
+        mine = {CONFIG_FILE: dump_config(config).encode()}
         return all(
             file == self.pool or file.suffix == ".part" or (file.is_file() and file.read_bytes() == mine.get(file.name))
             for file in self.path.iterdir()
@@ -107,8 +103,8 @@ class RunDir:
         self.path.rename(aside)
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
-        write_text(self.path / "config.toml", dump_config(config))
-        config_hash = sha256(self.path / "config.toml")
+        write_text(self.path / CONFIG_FILE, dump_config(config))
+        config_hash = sha256(self.path / CONFIG_FILE)
         write_json(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
     def info(self) -> dict[str, Any]:
@@ -118,7 +114,7 @@ class RunDir:
                 f"{self.path}: this run has format {info.get('format')}, and this odst reads format {FORMAT}. "
                 "Use the odst that wrote it, or run it again with --fresh."
             )
-        config = self.path / "config.toml"
+        config = self.path / CONFIG_FILE
         if not config.exists() or sha256(config) != info.get("config_hash"):
             raise UserError(f"{config}: it has changed since the run began. Restore it, or start again with --fresh.")
         return info
@@ -127,7 +123,7 @@ class RunDir:
         return read_config(str(self.path), {})
 
     def config_text(self) -> str:
-        return (self.path / "config.toml").read_text(encoding="utf-8")
+        return (self.path / CONFIG_FILE).read_text(encoding="utf-8")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -162,12 +158,10 @@ class RunDir:
 
     def save_round(self, round_: Round, scored: Scored, data: Data, *, chosen_by_teacher: bool = True) -> None:
         """Write a round; round.json comes last. Its selection names the teacher of the round before, unless it was given."""
-        folder, raw = self.round(round_.t), weights(round_.model)
-        teacher = None
+        folder, raw, teacher = self.round(round_.t), weights(round_.model), None
         if round_.t and chosen_by_teacher:
             note = self.note(round_.t - 1)
-            tau = thresholds_from_json(note["thresholds"]).tau
-            teacher = Teacher(note["round"], note["model_hash"], tau)
+            teacher = Teacher(note["round"], note["model_hash"], thresholds_from_json(note["thresholds"]).tau)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         with whole(folder / "model.safetensors") as temporary:
@@ -287,18 +281,17 @@ class RunDir:
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
 
     def _json(self, name: str) -> dict[str, Any]:
+        file = self.path / name
         try:
-            value = json.loads((self.path / name).read_text(encoding="utf-8"))
+            value = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(value, dict):
+                raise ValueError("no object")
+            return value
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
-                f"{self.path / name}: this file is missing: {self.path} is no run directory, or not a whole one."
+                f"{file}: this file is missing: {self.path} is no run directory, or not a whole one."
             ) from None
         except ValueError as error:
             raise UserError(
-                f"{self.path / name}: this file is damaged ({error}). Restore it, or start again with --fresh."
+                f"{file}: this file is damaged ({error}). Restore it, or start again with --fresh."
             ) from None
-        if not isinstance(value, dict):
-            raise UserError(
-                f"{self.path / name}: this file is damaged (no object). Restore it, or start again with --fresh."
-            )
-        return value

@@ -57,10 +57,8 @@ class PictureTable:
 
     def _values(self, query: dict[str, str]) -> str:
         found = pq.read_table(self.path, columns=list(query))
-        return (
-            "; ".join(f"{c} is one of {', '.join(sorted(map(str, found[c].unique().to_pylist()))[:20])}" for c in query)
-            + "."
-        )
+        values = {column: sorted(map(str, found[column].unique().to_pylist()))[:20] for column in query}
+        return "; ".join(f"{column} is one of {', '.join(some)}" for column, some in values.items()) + "."
 
     def count(self) -> int:
         with pq.ParquetFile(self.path) as file:

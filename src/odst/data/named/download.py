@@ -122,9 +122,6 @@ def named_source(spec: str) -> ArraySource | None:
     return as_source(load_set(spec)) if spec.partition(":")[0] in CATALOGUE else None
 
 
-# one file -----------------------------------------------------------------------------------------------------------------
-
-
 def fetch(url: str, path: Path, checksum: str) -> None:
     """Make `path` hold what `url` serves; `checksum` is "md5:..." or "sha256:...". A file already there is only checked."""
     if path.exists():

@@ -10,10 +10,10 @@ import numpy as np
 
 from odst.data.exclusions import ONE_BASED, ZERO_BASED, read_exclusions
 from odst.data.formats.originals import Stored
-from odst.data.images import Data, Images, Labelled, Pool, content_hash, fingerprint
+from odst.data.images import Data, Images, Labelled, Pool, fingerprint
 from odst.data.items import file_uri
 from odst.data.named.download import data_folder, load_set, require
-from odst.data.sets import class_numbers, hold_out
+from odst.data.sets import class_numbers, hold_out, split
 from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.files import digest
@@ -81,7 +81,7 @@ def load_pool(name: str, folder: Path | None = None, classes: Sequence[str] | No
             "tiny-images: no exclusion list lies beside it, and it holds CIFAR's test images. Run `odst dedup`."
         )
     excluded = [read_exclusions(path, len(stored)) for path in lists]
-    return Pool(stored.x, np.unique(np.concatenate([np.empty(0, np.int64), *excluded])))
+    return Pool(stored.x, np.concatenate([np.empty(0, np.int64), *excluded]))
 
 
 def task_classes(name: str) -> tuple[str, ...]:
@@ -99,8 +99,8 @@ def load_task(
 ) -> Data:
     """The sets of the paper's experiment `name`; what is missing is said in one line, all of it at once.
 
-    pool may be the name of a set. For svhn it is joined by the 521k extra digits, whose truth is known; with pool None
-    those alone are the pool, which is the paper's closed world. out_tests None means the task's own list. pool_truth takes
+    pool may be the name of a set. For svhn the 521k extra digits follow it, whose truth is known; with pool None
+    they alone are the pool, which is the paper's closed world. out_tests None means the task's own list. pool_truth takes
     the labels of a pool by name for the truth.
     """
     task = _task(name)
@@ -119,8 +119,7 @@ def load_task(
     elif task.val_in_per_class:
         K, rng = len(classes), stream(seed, name, "val_in")
         taken = hold_out(labelled.y, [task.val_in_per_class] * K, [rng] * K)
-        left = np.setdiff1d(np.arange(len(labelled)), taken)
-        labelled, val_in = (Labelled(labelled.x[rows], labelled.y[rows]) for rows in (left, taken))
+        labelled, val_in = split(labelled, taken)
     else:
         extra = load_set(task.extra, folder)
         rows = np.sort(stream(seed, name, "val_in").choice(len(extra), task.val_in_of_extra, replace=False))
@@ -164,16 +163,16 @@ def _without(stored: Stored, names: Sequence[str]) -> np.ndarray:
 
 def _with_extra(pool: Pool | None, extra: Stored, y: np.ndarray, val_in: np.ndarray) -> Pool:
     """The pool followed by all of `extra`; the rows that became val_in are excluded, so every id stays what it was."""
-    uris, hashes = partial(_uris, extra.path), partial(_hashes, extra.x)
     identity = digest([pool and pool.identity, fingerprint(extra.x)]) if pool is None or pool.identity else None
+    more = Pool(extra.x, val_in, _Rows(partial(_uris, extra.path)), truth=y, identity=identity)
     if pool is None:
-        return Pool(extra.x, val_in, _Rows(uris), _Rows(hashes), y, identity)
+        return more
     m = len(pool)
     return Pool(
         Concatenated([pool.x, extra.x]),
         excluded=np.concatenate([pool.excluded, m + val_in]),
-        sources=_Rows(uris, pool.source, m),
-        hashes=_Rows(hashes, pool.content_hash, m),
+        sources=_Rows(more.source, pool.source, m),
+        hashes=_Rows(more.content_hash, pool.content_hash, m),
         truth=np.concatenate([np.full(m, -1) if pool.truth is None else pool.truth, y]),
         identity=identity,
     )
@@ -181,10 +180,6 @@ def _with_extra(pool: Pool | None, extra: Stored, y: np.ndarray, val_in: np.ndar
 
 def _uris(path: Path, rows: np.ndarray) -> list[str]:
     return [f"{file_uri(path)}#row={j}" for j in rows]
-
-
-def _hashes(x: Images, rows: np.ndarray) -> list[str]:
-    return [content_hash(row) for row in x[rows]]
 
 
 @dataclass(frozen=True)

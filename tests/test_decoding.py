@@ -1,8 +1,10 @@
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from odst.data.decoding import MAX_PIXELS, Rejected, decode, fit_array
 from pictures import bomb, encoded, picture
@@ -137,3 +139,33 @@ def test_arrays_are_fitted_as_pictures_are() -> None:
     twin = np.repeat(grey[:, :, None], 3, axis=2)
     assert (fit_array(grey[:, :, None], 32, "crop") == fit_array(twin, 32, "crop")).all()
     assert fit_array(twin, 64, "crop") is twin
+
+
+def photograph(**options: object) -> tuple[np.ndarray, bytes]:
+    x = np.linspace(0, 255, 40 * 40 * 3).reshape(40, 40, 3).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(x).save(file, **options)
+    return x, file.getvalue()
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without AVIF")
+def test_an_avif_picture_is_read() -> None:
+    x, data = photograph(format="AVIF", quality=95)
+    assert np.abs(decode(data, 40)[0].astype(int) - x).mean() < 4
+
+
+def test_a_phones_heic_picture_is_read_where_pillow_heif_is_installed() -> None:
+    pytest.importorskip("pillow_heif", reason="pillow-heif is not installed").register_heif_opener()
+    x, data = photograph(format="HEIF", quality=95)
+    assert np.abs(decode(data, 40)[0].astype(int) - x).mean() < 4
+
+
+def test_a_heic_picture_that_cannot_be_read_says_what_would_read_it() -> None:
+    script = (
+        "import sys; sys.modules['pillow_heif'] = None\n"  # as where it is not installed
+        "from odst.data.decoding import Rejected, check_head\n"
+        "try:\n    check_head(b'\\0\\0\\0\\x18ftypheic\\0\\0\\0\\0', 99)\n"
+        "except Rejected as error:\n    print(error.reason, '|', error.detail)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("HEIC or AVIF | ") and "pip install 'odst[heif]'" in done.stdout

@@ -334,3 +334,12 @@ def test_the_real_sets_load_by_path_and_split(real_data: Path) -> None:
     assert found.x.shape == (3000, 32, 32, 3)
     assert set(found.labels or ()) == set("0123456789")
     assert open_source(f"{real_data}/cifar10_train.parquet?split=val_in").count() == 2000
+
+
+def test_what_desktops_leave_in_folders_is_no_item(tmp_path: Path) -> None:
+    (tmp_path / "cats").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "cats" / "a.png")
+    for name in (".DS_Store", "Thumbs.db", "._a.png", "desktop.ini"):
+        (tmp_path / "cats" / name).write_bytes(b"litter")
+    (tmp_path / "cats" / "notes.txt").write_text("no litter: it is counted, and rejected with a reason")
+    assert open_source(tmp_path).count() == 2

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.classifier.load import Classifier
-from odst.data.decoding import Fit
+from odst.data.decoding import ENDINGS, Fit
 from odst.data.items import Files, Source, portions
 from odst.data.sources import open_sources
 from odst.data.workers import Batch, decode_parts, decoder_for, processes_for
@@ -24,7 +24,6 @@ from odst.errors import UserError
 from odst.files import whole
 from odst.progress import stage
 
-PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".ppm"}
 COLUMNS = ("source", "path", "class", "confidence", "nearest", "reason")
 SCHEMA = pa.schema([(name, pa.float64() if name == "confidence" else pa.string()) for name in COLUMNS])
 
@@ -90,7 +89,7 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
 
 
 def _is_picture(spec: str) -> bool:
-    return Path(spec).is_file() and Path(spec).suffix.lower() in PICTURES
+    return Path(spec).is_file() and Path(spec).suffix.lower().removeprefix(".") in ENDINGS
 
 
 def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:

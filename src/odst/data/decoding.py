@@ -7,6 +7,8 @@ picture that has the wanted size already keeps its exact pixels.
 
 import io
 import warnings
+from contextlib import suppress
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -14,7 +16,11 @@ from PIL import Image, ImageOps
 
 Fit = Literal["crop", "pad", "stretch"]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "HEIF")
+ENDINGS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "avif", "heic", "heif")  # of names of pictures
+# The brands that a phone's pictures begin with, at byte 8, and the format that reads them
+BRANDS = dict.fromkeys((b"avif", b"avis"), "AVIF")
+BRANDS |= dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIF")
 PAD = (127, 127, 127)  # the bars of fit="pad": mid-grey says least to a network that subtracts the mean
 MAX_PIXELS = 89_478_485  # Pillow's own limit: 256 MiB of RGB
 MAX_BYTES = 1 << 28  # of one encoded picture
@@ -39,7 +45,7 @@ def decode(data: bytes, size: int, fit: Fit = "crop", wanted: int | None = None)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of odd metadata; a bomb is caught below by its size
-            with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+            with Image.open(io.BytesIO(data), formats=sorted(readable())) as opened:
                 image: Image.Image = opened
                 width, height = image.size
                 _check_size(width, height, wanted or size, fit)
@@ -73,8 +79,23 @@ def check_head(head: bytes, size: int) -> None:
     if size > MAX_BYTES:
         raise Rejected("too many bytes", f"{size:,} bytes are more than {MAX_BYTES:,}")
     begins = (b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-    if not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
+    if head[4:8] == b"ftyp" and head[8:12] in BRANDS:
+        if BRANDS[head[8:12]] not in readable():
+            raise Rejected("HEIC or AVIF", "pillow-heif is not installed, which reads it: pip install 'odst[heif]'")
+    elif not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
         raise Rejected("not an image", f"begins with {head!r}")
+
+
+@cache
+def readable() -> frozenset[str]:
+    """The formats that can be read here: HEIC needs pillow-heif, AVIF that or a Pillow that was built with it."""
+    with suppress(ImportError):
+        import pillow_heif  # an extra of the user's
+
+        pillow_heif.register_heif_opener()
+        getattr(pillow_heif, "register_avif_opener", lambda: None)()
+    Image.init()
+    return frozenset(set(FORMATS) & set(Image.OPEN))
 
 
 def _check_size(width: int, height: int, size: int, fit: Fit) -> None:

@@ -12,9 +12,12 @@ import numpy as np
 from odst.data.items import Files, file_uri, label_text, portions
 from odst.errors import UserError
 
+LITTER = {b".ds_store", b"thumbs.db", b"desktop.ini"}  # what desktops leave in any folder of pictures
+
 
 class Folder:
-    """Every file below `path` is an item: what is no picture is rejected with a reason, never passed over in silence.
+    """Every file below `path` is an item: what is no picture is rejected with a reason, never passed over in silence, but for
+    what desktops leave in folders.
 
     Order: the files of a folder by the bytes of their names, then its subfolders likewise.
     """
@@ -79,7 +82,7 @@ def _files(folder: bytes, subfolders: list[bytes]) -> Iterator[bytes]:
         for entry in entries:
             if _is_folder(entry):
                 subfolders.append(entry.name)
-            else:
+            elif entry.name.lower() not in LITTER and not entry.name.startswith(b"._"):
                 yield entry.name
 
 

@@ -11,11 +11,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from odst.data.decoding import Rejected, check_head
+from odst.data.decoding import ENDINGS, Rejected, check_head
 from odst.data.items import Item, file_uri, label_text, portions, quoted
 from odst.errors import UserError
 
-PICTURES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 LABEL_KEYS = ("label", "cls", "class")
 
 
@@ -61,7 +60,7 @@ class Tar:
     def _samples(self) -> Iterator[Sample]:
         for _, group in groupby(self._members(), key=lambda member: _key(member.name)):
             members = list(group)
-            pictures = [member for member in members if member.fault or member.ending in PICTURES]
+            pictures = [member for member in members if member.fault or member.ending in ENDINGS]
             labels = sorted((m for m in members if m.ending in ("cls", "json") and not m.fault), key=lambda m: m.ending)
             if not pictures:
                 pictures = [members[0]._replace(fault="no image of this key")]

@@ -18,7 +18,8 @@ def init(
     val_in: Annotated[Sources, Option(metavar="SRC", help="Labelled images to calibrate on.")] = None,
     val_out: Annotated[Sources, Option(metavar="SRC", help="Images of none of the classes.")] = None,
     test: Annotated[Sources, Option(metavar="SRC", help="Labelled images for scoring only.")] = None,
-    size: Annotated[int | None, Option(min=8, max=1024, help="Height and width [default: 32, or the pool's].")] = None,
+    size: Annotated[int | None, Option(min=8, max=1024, help="Height and width [default: 64 for photographs]")] = None,
+    backbone: Annotated[str | None, Option(metavar="SPEC|none", help="Vectors of it, or pixels.")] = None,
     out: Annotated[Path | None, Option(help="Where config, packed pool and lists go [default: DIR].")] = None,
     seed: Annotated[int, Option(help="Deals the val_out sample.")] = 0,
 ) -> None:
@@ -35,6 +36,7 @@ def init(
 
     given = {"labelled": labelled, "pool": pool, "val_in": val_in, "val_out": val_out, "test": test}
     with bars():
-        lines = begin_project(folder, {k: v for k, v in given.items() if v}, out or folder, size=size, seed=seed)
+        sets = {role: specs for role, specs in given.items() if specs}
+        lines = begin_project(folder, sets, out or folder, size=size, seed=seed, backbone=backbone)
     for line in lines:
         echo(line)

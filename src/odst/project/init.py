@@ -11,15 +11,16 @@ import numpy as np
 
 from odst.data.checks import check_data
 from odst.data.decoding import Fit
+from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.images import check_images
-from odst.data.loading import load_data
+from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.packing import build_pool
-from odst.data.pool import is_packed, open_pool, packed_fits, read_manifest
+from odst.data.pool import is_packed, packed_fits, read_manifest
 from odst.data.sets import DataSection
 from odst.data.sources import absolute_spec, split_spec
 from odst.errors import UserError
 from odst.files import write_text
-from odst.project import val_out
+from odst.project import photographs, val_out
 from odst.recipe import METHODS
 from odst.training.precision import pick_device
 
@@ -42,10 +43,14 @@ class Project:
     out_tests: dict[str, list[str]]
     size: int
     fit: Fit
+    backbone: str | None  # None: the network sees pixels, or vectors that were given
 
 
-def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size: int | None, seed: int) -> list[str]:
-    """Write out/odst.toml and what it needs; return what to tell the user."""
+def begin_project(
+    folder: Path, given: dict[str, list[str]], out: Path, *, size: int | None, seed: int, backbone: str | None = None
+) -> list[str]:
+    """Write out/odst.toml and what it needs; return what to tell the user. `backbone` is a spec, or none for pixels; without
+    one, photographs get the default where its weights are installed."""
     config = out / "odst.toml"
     if config.exists():
         raise UserError(f"{config}: there is a config already. Delete it, or choose another --out.")
@@ -67,9 +72,14 @@ def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size:
                 raise UserError(
                     f"{spec!r}: the name is not UTF-8, so no config can hold it. Rename the folder or file."
                 )
-    project = Project(sets, out_tests, *_size_and_fit(sets["pool"], size))
+    photograph = photographs.typical_size(sets["pool"])
+    chosen, advice = photographs.choose_backbone(photograph, backbone)
+    project = Project(sets, out_tests, *_size_and_fit(sets["pool"], size, photograph), chosen)
     lines = [f"{role}: {', '.join(specs)}" for role, specs in sets.items()]
     lines += [f"out_test.{name}: {', '.join(specs)}" for name, specs in out_tests.items()]
+    if photograph is not None:
+        lines.append(photographs.describe(photograph, project.size, project.fit))
+    lines += advice
     section = DataSection(
         labelled=tuple(sets["labelled"]),
         val_in=tuple(sets["val_in"]) if "val_in" in sets else 0.2,
@@ -79,10 +89,16 @@ def begin_project(folder: Path, given: dict[str, list[str]], out: Path, *, size:
         size=project.size,
         fit=project.fit,
     )
-    data = load_data(section, seed=seed, workspace=None)  # a fault of theirs is said before the pool is packed
+    own = section.model_copy(update={"val_out": section.val_out or None})
+    encoding = None if chosen is None else Encoding(CachedEmbedder(chosen))
+    data = load_data(own, seed=seed, workspace=None, encoding=encoding)  # a fault is said before the pool is packed
     check_data(METHODS["supervised"][0], data)
     packed = _packed(project, out)
-    pool = open_pool(packed)
+    if encoding is not None:
+        encoding = open_encoding(section.model_copy(update={"pool": str(packed)}), packed, encoding.embedder)
+        if encoding.side is not None:  # the pool's vectors are of stored pixels: the other sets must be so too
+            data = load_data(own, seed=seed, workspace=None, encoding=encoding)
+    pool = load_pool(section.model_copy(update={"pool": str(packed)}), packed, data.classes, encoding)
     check_images("pool", pool.x, like=data.labelled.x)
     data = replace(data, pool=pool)
     made = "val_out" not in sets
@@ -126,22 +142,22 @@ def _dash(role: str) -> str:
     return role.replace("_", "-")
 
 
-def _size_and_fit(pool: list[str], size: int | None) -> tuple[int, Fit]:
-    """Those of the packed pool, or what is asked for, or 32 and crop."""
+def _size_and_fit(pool: list[str], size: int | None, photograph: tuple[int, int] | None) -> tuple[int, Fit]:
+    """Those of the packed pool, or what is asked for, or crop and 64 for photographs, 32 for smaller pictures."""
     if len(pool) == 1 and is_packed(Path(pool[0])):
         manifest = read_manifest(Path(pool[0]))
         row, fits = manifest["row"], packed_fits(Path(pool[0]), manifest)
         if size is not None and len(row) == 3 and row[0] != size:
             raise UserError(f"{pool[0]}: this pool is packed at {row[0]}×{row[1]}. Leave --size out, or pack it again.")
         return row[0] if len(row) == 3 else 32, min(fits) if len(fits) == 1 else "crop"
-    return size or 32, "crop"
+    return size or (64 if photographs.is_large(photograph) else 32), "crop"
 
 
 def _packed(project: Project, out: Path) -> Path:
     pool = project.sets["pool"]
     if len(pool) == 1 and is_packed(Path(pool[0])):
         return Path(pool[0])
-    build_pool(pool, out / "odst-pool", size=project.size, fit=project.fit)
+    build_pool(pool, out / "odst-pool", size=project.size, fit=project.fit, encoder=project.backbone)
     return out / "odst-pool"
 
 
@@ -157,7 +173,6 @@ def _how(sample: val_out.Sample, out: Path) -> list[str]:
 
 def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...], made: bool) -> str:
     steps = max(300, min(3000, 15 * n // BATCH))
-    augment = ', augment = ["crop:4", "flip"]' if len(shape) == 3 else ""
     return TEMPLATE.format(
         labelled=_value(project.sets["labelled"], out),
         pool=_value(project.sets["pool"], out),
@@ -174,10 +189,10 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
             f"{json.dumps(k, ensure_ascii=False)} = {_value(v, out)}\n" for k, v in project.out_tests.items()
         ),
         model=val_out.quick_network(shape),
+        backbone=BACKBONE.format(backbone=json.dumps(project.backbone)) if project.backbone else "",
+        size_note="of the pictures that people see" if project.backbone else "images are brought to this height and width",
         batch=BATCH,
-        steps=steps,
-        augment=augment,
-        augment_note='  # no "flip" for digits and text' if augment else "",
+        training=VECTORS.format(steps=steps, n=n) if len(shape) == 1 else PIXELS.format(steps=steps, n=n),
     )
 
 
@@ -197,6 +212,18 @@ MADE = """\
 # found most like a class. Look at val_out.png; move lines between val_out.csv and val_out_aside.csv to correct it.
 """
 
+BACKBONE = """\
+backbone = {backbone}  # the network sees this one's vectors of your pictures; docs/embeddings.md has the others
+"""
+PIXELS = """\
+# {steps} steps are at least 15 passes over the {n} labelled images; no "flip" for digits and text
+phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", augment = ["crop:4", "flip"] }}]
+"""
+VECTORS = """\
+# {steps} steps are at least 15 passes over the {n} labelled vectors; at a larger rate a network knows these few by heart
+phases = [{{ steps = {steps}, lr = 0.01, shape = "cosine" }}]
+"""
+
 TEMPLATE = """\
 # Written by `odst init`. Paths are relative to this file. Any of them may be a folder, a .csv/.tsv/.parquet list of paths,
 # .tar shards, Hugging Face .parquet (file.parquet?split=train), .npy/.npz, or a packed pool; or a list of these.
@@ -208,7 +235,7 @@ val_in = {val_in}{val_in_note}
 {val_out_note}val_out = {val_out}
 excluded = {excluded}  # lists of pool ids that leave the pool, beside what `odst dedup` finds
 {test}  # for scoring only: nothing is ever tuned on it
-size = {size}  # images are brought to this height and width
+size = {size}  # {size_note}
 fit = "{fit}"  # "crop", "pad" or "stretch": how a picture that is not square becomes so
 
 [data.out_test]  # named sets of other things, for scoring how well they are told apart
@@ -220,12 +247,11 @@ ratio = [5, 10, 15]  # selected images per labelled one, by round
 max_copies = 3  # of one image, where a class has fewer above its threshold than it may take
 
 [model]
-name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function
+{backbone}name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function; mlp takes vectors
 
 [training]
-batch = {batch}
-phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine"{augment} }}]{augment_note}
-
+batch = {batch}  # labelled and selected images of a step, beside as many of the rest
+{training}
 [run]
 seed = 0
 device = "auto"

@@ -1,0 +1,71 @@
+"""A look at the pictures of a new project: how large they are, and whether a pretrained backbone should see them."""
+
+import io
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from odst.data.decoding import Fit, Rejected, readable
+from odst.data.pool import is_packed, original_sizes
+from odst.data.sources import open_sources
+from odst.errors import UserError
+from odst.vision.backbones import DEFAULT, open_backbone
+
+LOOKED_AT = 200  # pictures
+LARGE = 64  # pixels of the shorter side from which on a picture is worth more than a small network makes of it
+PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
+
+
+def typical_size(specs: list[str]) -> tuple[int, int] | None:
+    """Median width and height of the first pictures; None for vectors."""
+    if len(specs) == 1 and is_packed(Path(specs[0])):
+        common, _ = original_sizes(Path(specs[0]), 1)[0]
+        width, _, height = common.partition("×")
+        return (int(width), int(height)) if height.isdigit() and int(height) > 1 else None
+    sources = open_sources(specs)
+    if sources[0].width is not None:
+        return None
+    items = chain.from_iterable(part for source in sources for part in source.parts(0, 16))
+    sizes = []
+    for item in islice(items, LOOKED_AT):
+        try:
+            data = item.read()
+            if isinstance(data, np.ndarray):
+                sizes.append((data.shape[1], data.shape[0]))
+            else:
+                with Image.open(io.BytesIO(data), formats=sorted(readable())) as picture:
+                    sizes.append(picture.size)
+        except (Rejected, OSError, UnidentifiedImageError, Image.DecompressionBombError):
+            continue  # packing will name it, with the reason
+    if not sizes:
+        return None
+    width, height = np.median(np.array(sizes), axis=0).astype(int).tolist()
+    return width, height
+
+
+def is_large(size: tuple[int, int] | None) -> bool:
+    return size is not None and min(size) >= LARGE
+
+
+def describe(size: tuple[int, int], packed: int, fit: Fit) -> str:
+    return f"median picture {size[0]}×{size[1]}, packed at {packed}×{packed}, {PART[fit]} (fit = {fit!r})"
+
+
+def choose_backbone(size: tuple[int, int] | None, asked: str | None) -> tuple[str | None, list[str]]:
+    """The backbone to take, None for pixels, and what to tell of it."""
+    if asked == "none" or (asked is None and not is_large(size)):
+        return None, []
+    if asked is not None and size is None:
+        raise UserError(f"--backbone: {asked} embeds pictures, and the pool holds vectors already. Leave it out.")
+    try:
+        identity = open_backbone(asked or DEFAULT).identity
+    except UserError as error:
+        if asked is not None:
+            raise
+        return None, [
+            f"No backbone: the network learns from pixels. With few labels a pretrained backbone has far fewer errors "
+            f"(docs/embeddings.md has the numbers). {error}"
+        ]
+    return asked or DEFAULT, [f"the network sees vectors of {identity}"]

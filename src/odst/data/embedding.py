@@ -74,7 +74,7 @@ def _write(
     order = manifest["order"]
     # the rows of a pool that was built with an encoder were made from the pictures at that encoder's size
     decoder = Decoder(order["size"], order["fit"], embedder=embedder, via=order.get("encoder", {}).get("size", 0))
-    sources = [_stored(pool)] if origin == "pixels" else _originals(pool, order)
+    sources: list[Source] = [_stored(pool)] if origin == "pixels" else _originals(pool, order)
     counts = [source.count() for source in sources]
     done, items = sum(note["length"] for note in notes), notes[-1]["items"] if notes else 0
     batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))

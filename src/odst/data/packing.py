@@ -26,7 +26,6 @@ from odst.files import sha256, whole, write_json
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
-EMBEDDED_ROWS = 1 << 16  # at most in a shard that is embedded as well: what is done again after a kill takes minutes
 TOGETHER = 8  # groups of HELD rows that make one of the final index: what a look-up has to decode
 
 
@@ -74,8 +73,7 @@ def build_pool(
 
 def _shard_rows(decoder: Decoder) -> int:
     row_bytes = int(np.prod(decoder.row)) * decoder.dtype.itemsize
-    rows = 1 << (max(SHARD_BYTES // row_bytes, 1).bit_length() - 1)
-    return rows if decoder.embedder is None else min(rows, EMBEDDED_ROWS)
+    return 1 << (max(SHARD_BYTES // row_bytes, 1).bit_length() - 1)
 
 
 def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:

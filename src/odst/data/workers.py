@@ -151,12 +151,12 @@ class Decoder:
         return fit_array(data, side, self.fit, self.size), data.shape[1], data.shape[0]
 
 
-def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | None = None) -> Decoder:
+def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | Embedder | None = None) -> Decoder:
     """`encoder` is the spec of a backbone that embeds each picture as well."""
     kinds = [source.features for source in sources if source.features is not None]
     if encoder is not None and kinds:
         raise UserError(f"{sources[0].name}: it holds vectors already, and {encoder} embeds pictures. Leave it out.")
-    embedder = Embedder(encoder) if encoder is not None else None
+    embedder = Embedder(encoder) if isinstance(encoder, str) else encoder
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from odst.classifier.load import Classifier
 from odst.data.decoding import Fit
 from odst.data.images import Images, Labelled
-from odst.data.reading import read_set
 from odst.data.sets import class_numbers
 from odst.errors import UserError
 from odst.evaluation.corruptions import corruption_errors, published_corruption_errors, published_labels
@@ -65,7 +64,7 @@ def assess(
 
 def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
     """A labelled source whose classes are the run's, by name."""
-    read = read_set(spec, classifier.shape[0], fit, labelled=True)
+    read = classifier.read(spec, fit, labelled=True)
     advice = "Those are the run's; unrelated images go in with --out NAME=SOURCE."
     return Labelled(read.x, class_numbers(spec, read.labels or (), classifier.classes, advice=advice))
 
@@ -79,7 +78,7 @@ def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str,
             raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
         if name in outs:
             raise UserError(f"--out: the name {name!r} is given twice. Give each set a name of its own.")
-        outs[name] = classifier.logits(read_set(spec, classifier.shape[0], fit).x, f"--out {name}")
+        outs[name] = classifier.logits(classifier.read(spec, fit).x, f"--out {name}")
     return outs
 
 

@@ -17,20 +17,39 @@ from odst.files import whole
 from odst.method.labelling import as_input
 from odst.run.directory import RunDir
 from odst.seeds import stream
+from odst.vision.backbones import open_backbone
 
 TOLERANCE = 1e-4  # between torch's probabilities and onnxruntime's
 OPSET = 18
 
 
 class Calibrated(nn.Module):
-    """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities out."""
+    """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities out.
 
-    def __init__(self, model: nn.Module, temperature: float):
+    With a backbone inside it takes images where the model takes vectors. Only its vectors are not rounded to float16.
+    """
+
+    def __init__(self, model: nn.Module, temperature: float, backbone: nn.Module | None = None):
         super().__init__()
-        self.model, self.temperature = model, temperature
+        self.model, self.temperature, self.backbone = model, temperature, backbone
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(self.model(as_input(x)) / self.temperature, dim=1)
+        x = as_input(x)
+        vectors = x if self.backbone is None else self.backbone(x)
+        return torch.softmax(self.model(vectors) / self.temperature, dim=1)
+
+
+def whole_model(classifier: Classifier) -> Calibrated:
+    """The classifier with its backbone, if it has one."""
+    backbone = None
+    if classifier.encoding is not None:
+        backbone = open_backbone(classifier.encoding.embedder.spec, runtime="auto").module
+        if backbone is None:
+            raise UserError(
+                f"{classifier.run.path}: its backbone is an ONNX file ({classifier.encoding.identity.name}), which cannot be "
+                "joined with the classifier yet. Serve with odst.load(), or take a backbone that runs in torch."
+            )
+    return Calibrated(classifier.model.cpu(), classifier.temperature, backbone).eval()
 
 
 def export_onnx(classifier: Classifier, file: Path) -> float:
@@ -41,7 +60,7 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
     onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
     _needed("onnxscript")
     x = example(classifier)
-    module = Calibrated(classifier.model.cpu(), classifier.temperature).eval()
+    module = whole_model(classifier)
     with whole(file) as temporary:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter talks to itself
             warnings.simplefilter("ignore")
@@ -75,16 +94,19 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
 
 def example(classifier: Classifier, n: int = 32) -> np.ndarray:
     """Rows to compare on: noise from dark to bright, or from small to large."""
-    rng = stream(0, "export")
-    scale = np.linspace(0.05, 1, n).reshape(-1, *[1] * len(classifier.shape))
-    if len(classifier.shape) == 3:
-        return (rng.integers(0, 256, size=(n, *classifier.shape)) * scale).astype(np.uint8)
-    return (rng.normal(size=(n, *classifier.shape)) * 3 * scale).astype(np.float32)
+    rng, shape = stream(0, "export"), classifier.shape
+    if classifier.encoding is not None:
+        shape = (classifier.encoding.identity.size,) * 2 + (3,)
+    scale = np.linspace(0.05, 1, n).reshape(-1, *[1] * len(shape))
+    if len(shape) == 3:
+        return (rng.integers(0, 256, size=(n, *shape)) * scale).astype(np.uint8)
+    return (rng.normal(size=(n, *shape)) * 3 * scale).astype(np.float32)
 
 
 def _metadata(classifier: Classifier) -> dict[str, str]:
-    thresholds = classifier.thresholds
+    thresholds, encoding = classifier.thresholds, classifier.encoding
     return {
+        **({} if encoding is None else {"encoder": json.dumps(encoding.to_json())}),
         "classes": json.dumps(list(classifier.classes), ensure_ascii=False),
         "thresholds": json.dumps([thresholds[name] for name in classifier.classes]),
         "unknown": "the most probable class counts only above its threshold",

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
@@ -10,13 +11,16 @@ from torch import nn
 
 from odst.data.checks import UNKNOWN
 from odst.data.decoding import Fit
-from odst.data.images import Images, check_images
+from odst.data.encoding import Encoding
+from odst.data.images import Images, check_images, is_image
+from odst.data.reading import ReadSet, read_set
+from odst.data.sources import open_sources
 from odst.errors import UserError
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.method.selection import thresholds
 from odst.run.directory import RunDir
-from odst.run.preparation import labels_of
+from odst.run.preparation import encoding_of, labels_of
 from odst.run.round_note import thresholds_from_json
 from odst.training.precision import pick_device
 from odst.vision.networks import make_network
@@ -26,7 +30,10 @@ log = logging.getLogger("odst")
 
 @dataclass(frozen=True)
 class Classifier:
-    """One round of a run. Images are uint8 (n, height, width, 3) of the run's size, features float (n, d)."""
+    """One round of a run. Images are uint8 (n, height, width, 3) of the run's size, features float (n, d).
+
+    That of a run on embeddings takes images of any size, and vectors of its backbone.
+    """
 
     run: RunDir
     round: int
@@ -36,6 +43,11 @@ class Classifier:
     tau: np.ndarray  # (K,) log-odds a prediction must exceed; +inf: the class is closed
     model: nn.Module
     device: str
+
+    @cached_property
+    def encoding(self) -> Encoding | None:
+        """How it sees, of a run on embeddings: its backbone, opened when the first picture comes."""
+        return encoding_of(self.run)
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -51,9 +63,18 @@ class Classifier:
             raise UserError(f"--fit: {asked!r} is none of {', '.join(get_args(Fit))}.")
         return cast(Fit, asked)
 
+    def read(self, spec: str, fit: Fit, *, labelled: bool = False) -> ReadSet:
+        """A source, whole in memory, as `logits` takes it."""
+        pictures = open_sources(spec)[0].width is None
+        if pictures and len(self.shape) == 1 and self.encoding is not None:
+            return self.encoding.read(spec, self.run.config().data.size, fit, labelled=labelled)
+        return read_set(spec, self.shape[0], fit, labelled=labelled)
+
     def logits(self, x: Images, name: str = "x") -> np.ndarray:
         """Of every row of x, float32 (n, K). `name` is what an error calls x."""
         check_images(name, x)
+        if is_image(x) and len(self.shape) == 1 and self.encoding is not None:
+            x = self.encoding.embed(x, self.run.config().data.fit)
         if tuple(x.shape[1:]) != self.shape:
             raise UserError(
                 f"{name}: its rows have shape {tuple(x.shape[1:])}, and this classifier takes {self.shape}. "
@@ -106,7 +127,7 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
         raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, there))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
-    model = make_network(K=len(classes), shape=shape, blank=True, **dict(folder.config().model))
+    model = make_network(K=len(classes), shape=shape, blank=True, **folder.config().model.network())
     return Classifier(
         run=folder,
         round=round,

@@ -66,7 +66,10 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
         names = list(some)
         sources += [Pictures(names)] if pictures else open_sources(names)
     features = len(classifier.shape) == 1
+    encoding = classifier.encoding if features and sources[0].width is None else None
     for source in sources:
+        if encoding is not None and source.width is None:
+            continue
         if (source.width is not None) != features or (features and source.width != classifier.shape[0]):
             takes = f"features of length {classifier.shape[0]}" if features else "images"
             gives = "images" if source.width is None else f"features of length {source.width}"
@@ -75,7 +78,12 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
         raise UserError(
             f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
         )
-    decoder = decoder_for(sources, classifier.shape[0], fit)
+    if encoding is None:
+        decoder = decoder_for(sources, classifier.shape[0], fit)
+    elif encoding.side is None:
+        decoder = decoder_for(sources, classifier.run.config().data.size, fit, encoding.embedder)
+    else:
+        decoder = decoder_for(sources, encoding.side, fit)
     total = sum(source.count() for source in sources)
 
     def answers() -> Iterator[list[Answer]]:
@@ -94,12 +102,16 @@ def _is_picture(spec: str) -> bool:
 
 def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:
     rows: dict[int, Answer] = {}
-    for record, one in zip(batch.records, classifier.judge(batch.rows), strict=True):
+    for record, one in zip(batch.records, classifier.judge(rows_of(batch)), strict=True):
         rows[record.place] = Answer(record.uri, readable(record.uri), one.label, one.confidence, one.nearest, "")
     for refusal in batch.rejected:
         reason = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
         rows[refusal.place] = Answer(refusal.uri, readable(refusal.uri), "", None, "", reason)
     return [rows[place] for place in sorted(rows)]
+
+
+def rows_of(batch: Batch) -> np.ndarray:
+    return batch.rows if batch.vectors is None else batch.vectors
 
 
 def readable(uri: str) -> str:

@@ -1,4 +1,4 @@
-"""`odst pool`: pack any images into a pool, look at it, check it, join pools."""
+"""`odst pool`: pack any images into a pool, embed it, look at it, check it, join pools."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ pool = Typer(
 )
 app.add_typer(pool, name="pool")
 
+Backbone = Option(metavar="BACKBONE", help="efficientnet-lite1, timm:NAME, onnx:FILE, …: a vector for each picture.")
 Packed = Annotated[Path, Argument(metavar="POOL", help="A packed pool.")]
 
 
@@ -32,6 +33,7 @@ def build(
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
     workers: Annotated[int | None, Option(min=1, help="Decoding processes. Default: one per core.")] = None,
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
+    embed: Annotated[str | None, Backbone] = None,
 ) -> None:
     """Decode, resize and pack images.
 
@@ -44,9 +46,36 @@ def build(
     from odst.data.packing import build_pool
 
     with bars():
-        manifest = build_pool(sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates)
+        manifest = build_pool(
+            sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
+        )
     echo(f"{out}: {manifest['count']:,} images")
     _say_rejected(manifest)
+    _say_columns(out)
+
+
+@pool.command("embed")
+def embed(
+    path: Packed,
+    embed: Annotated[str, Backbone],
+    from_pixels: Annotated[
+        bool, Option("--from-pixels", help="Embed the stored images: quicker, and worth less where they are small.")
+    ] = False,
+    workers: Annotated[int | None, Option(min=1, help="Embedding processes. Default: one per core.")] = None,
+) -> None:
+    """Add a column of vectors to a packed pool.
+
+    The originals are read again from where the pool was packed; call it from the same folder if their paths were relative.
+    Killed and started again, it goes on at the last whole shard.
+
+    Example: odst pool embed pool --embed efficientnet-lite1
+    """
+    from odst.cli.screen import bars
+    from odst.data.embedding import embed_pool
+
+    with bars():
+        embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
+    _say_columns(path)
 
 
 @pool.command("join")
@@ -94,6 +123,7 @@ def info(
     for size, count in original_sizes(path):
         echo(f"originally {size}: {count:,}")
     _say_rejected(manifest)
+    _say_columns(path)
     echo(f"identity: {opened.identity}")
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
@@ -113,10 +143,12 @@ def verify(path: Packed) -> None:
     Example: odst pool verify pool
     """
     from odst.cli.screen import bars
+    from odst.data.features import verify_features
     from odst.data.pool import verify_pool
 
     with bars():
         verify_pool(path)
+        verify_features(path)
     echo(f"{path}: every file is what it was.")
 
 
@@ -125,3 +157,14 @@ def _say_rejected(manifest: dict[str, object]) -> None:
     if isinstance(rejected, dict) and rejected:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
         echo(f"rejected: {sum(rejected.values()):,} ({reasons})")
+
+
+def _say_columns(path: Path) -> None:
+    from odst.data.features import list_features
+
+    for column in list_features(path):
+        encoder = column["encoder"]
+        made = "originals" if column["from"] == "originals" else f"stored {column['side']}×{column['side']} pixels"
+        revision = f", {encoder['revision']}" if encoder["revision"] else ""
+        said = f"{encoder['name']} at {encoder['size']} px{revision}, weights {encoder['weights'][:8]}"
+        echo(f"vectors: {said}, {encoder['dimension']:,} numbers, from the {made}")

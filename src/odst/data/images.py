@@ -66,6 +66,7 @@ class Pool:
     hashes: Lookup | None = None
     truth: np.ndarray | None = None  # (m,) int64 class, or -1 for unrelated: for scoring only
     identity: str | None = None  # a hash of the whole pool where one is known already (a packed pool's manifest)
+    pictures: Images | None = None  # what people see of it, where x holds vectors of these
 
     def __post_init__(self) -> None:
         """Whoever looks an id up among the excluded may rely on their order."""
@@ -77,6 +78,11 @@ class Pool:
     @cached_property
     def id(self) -> str:
         return self.identity or fingerprint(self.x)
+
+    @property
+    def shown(self) -> Images | None:
+        """For galleries and sheets; None where there are only vectors."""
+        return self.x if is_image(self.x) else self.pictures
 
     def source(self, ids: np.ndarray) -> Sequence[str]:
         return [f"row:{j}" for j in ids] if self.sources is None else self.sources[ids]

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
-from odst.data.items import Part, Source
+from odst.data.features import feature_folder, feature_manifest
 from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
-from odst.data.workers import Batch, Decoder, Record, Refusal, decode_parts, decoder_for, processes_for
+from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
 from odst.progress import stage
@@ -38,25 +38,31 @@ def build_pool(
     workers: int | None = None,
     keep_duplicates: bool = False,
     shard_rows: int | None = None,
+    encoder: str | None = None,
 ) -> dict[str, Any]:
-    """Pack every image of `specs` into the folder `out` and return its manifest. A finished pool is left as it is."""
+    """Pack every image of `specs` into the folder `out` and return its manifest. A finished pool is left as it is.
+
+    `encoder` is the spec of a backbone: its vectors become a column of the pool, and images are made from what it sees.
+    """
     specs = [specs] if isinstance(specs, str | Path) else list(specs)
     for spec in specs:
         if Path(out).resolve().is_relative_to(split_spec(spec)[0].resolve()):
             raise UserError(f"{out}: the pool would lie inside its own source {spec}. Choose an --out outside of it.")
     sources = open_sources(specs)
-    decoder = decoder_for(sources, size, fit)
+    decoder = decoder_for(sources, size, fit, encoder)
     counts = [source.count() for source in sources]
     order: dict[str, Any] = {"sources": [str(spec) for spec in specs], "items": sum(counts), "size": size, "fit": fit}
     order |= {"keep_duplicates": keep_duplicates, "shard_rows": shard_rows or _shard_rows(decoder)}
+    if decoder.embedder is not None:
+        order["encoder"] = decoder.embedder.identity.to_json()
     if (finished := _begin(Path(out), order)) is not None:
         return finished
     shards = _whole_shards(Path(out))
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
-    parts = _parts_from(sources, counts, max(0, done - 1), decoder.part_length)
     with stage(f"pack {Path(out).name}", sum(counts), "images", done) as advance:
-        batches = decode_parts(parts, decoder, processes_for(sum(counts), decoder, workers))
+        processes = processes_for(sum(counts), decoder, workers)
+        batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
         if shards:
             batches = _after(batches, shards[-1]["last"], Path(out))
         if not keep_duplicates:
@@ -78,9 +84,10 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
             found = read_manifest(out) if file is manifest else json.loads(file.read_text(encoding="utf-8"))
             before = found.get("order") if file is manifest else found
             if before != order:
-                differ = [key for key in order if (before or {}).get(key) != order[key]]
+                differ = [key for key in {**order, **(before or {})} if (before or {}).get(key) != order.get(key)]
+                way = f" `odst pool embed {out}` adds vectors to it." if differ == ["encoder"] else ""
                 raise UserError(
-                    f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it."
+                    f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it.{way}"
                 )
             if file is manifest:
                 shutil.rmtree(out / "building", ignore_errors=True)
@@ -93,18 +100,11 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _whole_shards(out: Path) -> list[dict[str, Any]]:
-    for folder in (out / "shards", out / "building"):
+    for folder in (out / "shards", out / "building", *out.glob("features/*")):
         for remnant in folder.glob(".*.part"):  # of a process that was killed
             remnant.unlink()
     files = sorted((out / "building").glob("[0-9]*.json"))
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
-
-
-def _parts_from(sources: list[Source], counts: list[int], start: int, most: int) -> Iterator[Part]:
-    for source, count in zip(sources, counts, strict=True):
-        if start < count:
-            yield from source.parts(start, most)
-        start = max(0, start - count)
 
 
 def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
@@ -115,10 +115,8 @@ def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
         raise UserError(
             f"{out}: its sources have changed since this pool was begun. Delete it or choose another --out."
         )
-    moved = [record._replace(place=record.place - 1) for record in first.records if record.place]
-    rejected = [refusal._replace(place=refusal.place - 1) for refusal in first.rejected if refusal.place]
     if first.items > 1:
-        yield Batch(first.items - 1, first.rows[len(first.records) - len(moved) :], moved, rejected)
+        yield first.cut(1)[1]
     yield from batches
 
 
@@ -157,7 +155,8 @@ def _without_duplicates(batches: Iterator[Batch], seen: _Seen) -> Iterator[Batch
         repeated = [record for record, new in zip(batch.records, fresh, strict=True) if not new]
         refusals = [Refusal(r.place, r.uri, "duplicate", f"hash {r.hash} is in the pool") for r in repeated]
         kept = [record for record, new in zip(batch.records, fresh, strict=True) if new]
-        yield Batch(batch.items, batch.rows[fresh], kept, sorted(batch.rejected + refusals))
+        vectors = None if batch.vectors is None else batch.vectors[fresh]
+        yield Batch(batch.items, batch.rows[fresh], kept, sorted(batch.rejected + refusals), vectors)
 
 
 def _pack(
@@ -168,9 +167,9 @@ def _pack(
     batch = next(batches, None)
     while batch is not None:
         number = len(shards)
-        with Shard(out, number, decoder, shard_rows) as shard:
+        with Shard(out, number, decoder) as shard:
             while batch is not None and shard.length < shard_rows:
-                head, batch = _split(batch, shard_rows - shard.length)
+                head, batch = batch.split(shard_rows - shard.length)
                 shard.write(head)
                 items += head.items
                 advance(head.items)
@@ -178,25 +177,10 @@ def _pack(
         note = {"length": shard.length, "sha256": "", "items": items, "last": shard.last}
         if shard.length:
             note["sha256"] = sha256(out / shard_file(number))
+            if shard.vector_file is not None:
+                note["vectors"] = sha256(shard.vector_file)
         write_json(out / "building" / f"{number:05d}.json", note)
         shards.append(note)
-
-
-def _split(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
-    """The first `most` rows with all that was rejected before the last of them, and what is left.
-
-    Where a shard ends must not depend on where a batch does, so it ends right after its last row.
-    """
-    if len(batch.records) < most:
-        return batch, None
-    cut = batch.records[most - 1].place + 1
-    before = [refusal for refusal in batch.rejected if refusal.place < cut]
-    head = Batch(cut, batch.rows[:most], batch.records[:most], before)
-    if cut == batch.items:
-        return head, None
-    records = [record._replace(place=record.place - cut) for record in batch.records[most:]]
-    after = [refusal._replace(place=refusal.place - cut) for refusal in batch.rejected[len(before) :]]
-    return head, Batch(batch.items - cut, batch.rows[most:], records, after)
 
 
 def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dict[str, Any]]) -> dict[str, Any]:
@@ -209,6 +193,7 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
     if count == 0:
         shutil.rmtree(building)
         (out / "shards").rmdir()
+        shutil.rmtree(out / "features", ignore_errors=True)
         raise UserError(
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
@@ -229,6 +214,14 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
         ],
         "files": {name: sha256(out / name) for name in ("index.parquet", "rejected.parquet")},
     }
+    if decoder.embedder is not None:
+        encoder = decoder.embedder.identity
+        files = [
+            {"file": f"{number:05d}.npy", "length": note["length"], "sha256": note["vectors"]}
+            for number, note in enumerate(shards)
+            if note["length"]
+        ]
+        write_json(feature_folder(out, encoder.slug) / "manifest.json", feature_manifest(manifest, encoder, files))
     write_json(out / "manifest.json", manifest)
     shutil.rmtree(building)
     return manifest

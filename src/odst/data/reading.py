@@ -9,6 +9,7 @@ import numpy as np
 
 from odst.data.decoding import Fit
 from odst.data.sources import open_sources
+from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.progress import stage
@@ -31,7 +32,7 @@ def read_set(
     fit: Fit = "crop",
     *,
     labelled: bool = False,
-    encoder: str | None = None,
+    encoder: str | Embedder | None = None,
 ) -> ReadSet:
     """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image.
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from odst.data.encoding import Encoding
 from odst.data.images import Data, Labelled
 from odst.data.items import label_text
 from odst.data.reading import ReadSet, read_set
@@ -90,15 +91,16 @@ class DataSection(BaseModel):
 
         return self.model_copy(update={name: there(getattr(self, name)) for name in SPECS})
 
-    def read(self, specs: Sources, *, labelled: bool = False) -> ReadSet:
-        """The images of a source at this section's size."""
-        return read_set(specs, self.size, self.fit, labelled=labelled)
+    def read(self, specs: Sources, encoding: Encoding | None = None, *, labelled: bool = False) -> ReadSet:
+        """The images of a source at this section's size, or their vectors."""
+        reading = read_set if encoding is None else encoding.read
+        return reading(specs, self.size, self.fit, labelled=labelled)
 
 
-def own_sets(section: DataSection, seed: int) -> Data:
+def own_sets(section: DataSection, seed: int, encoding: Encoding | None = None) -> Data:
     """All sets that the section names by sources of one's own, but the pool."""
     assert section.labelled is not None
-    T = section.read(section.labelled, labelled=True)
+    T = section.read(section.labelled, encoding, labelled=True)
     classes = tuple(sorted(set(T.labels or ())))
     sets: dict[str, ReadSet] = {"labelled": T}
 
@@ -112,13 +114,13 @@ def own_sets(section: DataSection, seed: int) -> Data:
         sets["labelled"] = T._replace(hashes=np.delete(T.hashes, taken).tolist())
         sets["val_in"] = T._replace(hashes=np.take(T.hashes, taken).tolist())
     else:
-        sets["val_in"] = section.read(section.val_in, labelled=True)
+        sets["val_in"] = section.read(section.val_in, encoding, labelled=True)
         val_in = numbered("val_in")
     if section.test is not None:
-        sets["test"] = section.read(section.test, labelled=True)
+        sets["test"] = section.read(section.test, encoding, labelled=True)
     if section.val_out is not None:
-        sets["val_out"] = section.read(section.val_out)
-    outs = {name: section.read(specs) for name, specs in section.out_test.items()}
+        sets["val_out"] = section.read(section.val_out, encoding)
+    outs = {name: section.read(specs, encoding) for name, specs in section.out_test.items()}
     sets |= {f"out_test.{name}": found for name, found in outs.items()}
     report_overlaps({name: found.hashes for name, found in sets.items()})
     return Data(

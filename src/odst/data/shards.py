@@ -1,4 +1,4 @@
-"""The files of one shard: its rows, its part of the index, its part of the rejected. Whole together or not at all."""
+"""The files of one shard: its rows, their vectors, its part of the index, its part of the rejected. Whole together or not at all."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odst.data.features import feature_file
 from odst.data.workers import Batch, Decoder, Record, Refusal
 from odst.files import whole
 
@@ -30,12 +31,40 @@ def rejected_file(building: Path, number: int) -> Path:
     return building / f"{number:05d}.rejected.parquet"
 
 
-class Shard:
-    """The three files of one shard, written as rows come and whole only when all of them are."""
+class RowFile:
+    """A .npy file that grows by rows."""
 
-    def __init__(self, out: Path, number: int, decoder: Decoder, shard_rows: int):
-        self.out, self.number, self.decoder, self.shard_rows = out, number, decoder, shard_rows
+    def __init__(self, path: Path, dtype: np.dtype, row: tuple[int, ...]):
+        self.path, self.dtype, self.row, self.length = path, dtype, row, 0
+
+    def __enter__(self) -> "RowFile":
+        self.file = open(self.path, "wb")
+        self._header()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.file.seek(0)
+            self._header()
+        self.file.close()
+
+    def _header(self) -> None:
+        """numpy pads it so that the number of rows can grow in place."""
+        fields = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length, *self.row)}
+        np.lib.format.write_array_header_1_0(self.file, fields)
+
+    def write(self, rows: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(rows).data)
+        self.length += len(rows)
+
+
+class Shard:
+    """The files of one shard, written as rows come and whole only when all of them are."""
+
+    def __init__(self, out: Path, number: int, decoder: Decoder):
+        self.out, self.number, self.decoder = out, number, decoder
         self.length, self.last = 0, ""  # rows, and the URI of the last item, be it a row or rejected
+        self.vectors: RowFile | None = None
 
     def __enter__(self) -> "Shard":
         self.stack = ExitStack()
@@ -45,26 +74,28 @@ class Shard:
         rows = self.stack.enter_context(whole(self.out / shard_file(self.number)))
         self.rejected = self.stack.enter_context(_Table(rejected, REJECTED))
         self.index = self.stack.enter_context(_Table(index, INDEX))
-        self.rows = self.stack.enter_context(open(rows, "wb"))
-        self._header()
+        self.rows = self.stack.enter_context(RowFile(rows, self.decoder.dtype, self.decoder.row))
+        if self.vector_file is not None:
+            vectors = self.stack.enter_context(whole(self.vector_file))
+            self.vectors = self.stack.enter_context(vector_rows(vectors, self.decoder))
         return self
 
+    @property
+    def vector_file(self) -> Path | None:
+        embedder = self.decoder.embedder
+        return None if embedder is None else feature_file(self.out, embedder.identity.slug, self.number)
+
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.rows.seek(0)
-            self._header()
         self.stack.__exit__(kind, error, trace)
         if kind is None and self.length == 0:
             (self.out / shard_file(self.number)).unlink()
-
-    def _header(self) -> None:
-        """numpy pads it so that the number of rows can grow in place."""
-        shape = (self.length, *self.decoder.row)
-        fields = {"descr": self.decoder.dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self.rows, fields)
+            if self.vector_file is not None:
+                self.vector_file.unlink()
 
     def write(self, batch: Batch) -> None:
-        self.rows.write(np.ascontiguousarray(batch.rows).data)
+        self.rows.write(batch.rows)
+        if self.vectors is not None and batch.vectors is not None:
+            self.vectors.write(batch.vectors)
         for record in batch.records:
             self.index.add(record.uri, record.hash, record.width, record.height, record.label)
         for refusal in batch.rejected:
@@ -72,6 +103,11 @@ class Shard:
         self.length += len(batch.records)
         ends: list[Record | Refusal] = [*batch.records[-1:], *batch.rejected[-1:]]
         self.last = max(ends, key=lambda one: one.place).uri
+
+
+def vector_rows(path: Path, decoder: Decoder) -> RowFile:
+    assert decoder.embedder is not None
+    return RowFile(path, np.dtype(np.float16), (decoder.embedder.identity.dimension,))
 
 
 class _Table:

@@ -2,11 +2,13 @@
 
 import os
 import signal
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -54,6 +56,26 @@ class Batch(NamedTuple):
     records: list[Record]
     rejected: list[Refusal]
     vectors: np.ndarray | None = None  # float16 (len(records), D), of a decoder with an embedder
+
+    def cut(self, at: int) -> tuple["Batch", "Batch"]:
+        """Its first `at` items, and the others, whose places count from there."""
+        row = bisect_left(self.records, at, key=lambda record: record.place)
+        no = bisect_left(self.rejected, at, key=lambda refusal: refusal.place)
+        records = [record._replace(place=record.place - at) for record in self.records[row:]]
+        rejected = [refusal._replace(place=refusal.place - at) for refusal in self.rejected[no:]]
+        first, others = (None, None) if self.vectors is None else (self.vectors[:row], self.vectors[row:])
+        head = Batch(at, self.rows[:row], self.records[:row], self.rejected[:no], first)
+        return head, Batch(self.items - at, self.rows[row:], records, rejected, others)
+
+    def split(self, most: int) -> tuple["Batch", "Batch | None"]:
+        """The first `most` rows with all that was rejected before the last of them, and what is left.
+
+        Where a shard ends must not depend on where a batch does, so it ends right after its last row.
+        """
+        if len(self.records) < most:
+            return self, None
+        head, rest = self.cut(self.records[most - 1].place + 1)
+        return head, rest if rest.items else None
 
 
 @dataclass(frozen=True)
@@ -129,12 +151,12 @@ class Decoder:
         return fit_array(data, side, self.fit, self.size), data.shape[1], data.shape[0]
 
 
-def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | None = None) -> Decoder:
+def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | Embedder | None = None) -> Decoder:
     """`encoder` is the spec of a backbone that embeds each picture as well."""
     kinds = [source.features for source in sources if source.features is not None]
     if encoder is not None and kinds:
         raise UserError(f"{sources[0].name}: it holds vectors already, and {encoder} embeds pictures. Leave it out.")
-    embedder = Embedder(encoder) if encoder is not None else None
+    embedder = Embedder(encoder) if isinstance(encoder, str) else encoder
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 
 
@@ -176,6 +198,22 @@ def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Itera
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def from_item(sources: list[Source], counts: list[int], start: int, decoder: Decoder, workers: int) -> Iterator[Batch]:
+    """The batches of all items from number `start` on, cut at the same items wherever that is."""
+    parts: list[Iterable[Part]] = []
+    before = 0
+    for source, count in zip(sources, counts, strict=True):
+        if start < count:
+            before += start % decoder.part_length  # only of the first of these sources
+            parts.append(source.parts(start - start % decoder.part_length, decoder.part_length))
+        start = max(0, start - count)
+    for batch in decode_parts(chain.from_iterable(parts), decoder, workers):
+        dropped = min(before, batch.items)
+        before -= dropped
+        if dropped < batch.items:
+            yield batch.cut(dropped)[1] if dropped else batch
 
 
 def _death(process: SpawnProcess) -> UserError:

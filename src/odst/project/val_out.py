@@ -81,7 +81,7 @@ def write(sample: Sample, data: Data, folder: Path) -> None:
     }
     for name, half in halves.items():
         _write_list(folder / f"{name}.csv", sample, data, half)
-    if is_image(data.labelled.x):
+    if data.pool is not None and data.pool.shown is not None:
         edge, n = sample.aside, len(sample.ids)
         kept, aside = slice(edge, edge + 60), slice(max(0, edge - 60), edge)
         _write_page(
@@ -104,7 +104,7 @@ def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
 
 
 def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str) -> None:
-    assert data.pool is not None
+    assert data.pool is not None and data.pool.shown is not None
     captions = [f"{data.classes[c]}\nid {j}" for c, j in zip(sample.looks_like[part], sample.ids[part], strict=True)]
     with whole(file) as temporary:
-        contact_sheet(data.pool.x[sample.ids[part]], captions, title=title).save(temporary, "PNG")
+        contact_sheet(data.pool.shown[sample.ids[part]], captions, title=title).save(temporary, "PNG")

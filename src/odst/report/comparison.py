@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odst.data.images import Pool, is_image
+from odst.data.images import Pool
 from odst.errors import UserError
 from odst.files import write_text
 from odst.progress import stage
@@ -140,11 +140,11 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
             if table is None:
                 continue
             pool = _pool(one, pools)
-            if not is_image(pool.x):
+            if pool.shown is None:
                 return {"rounds": {}}, None
             if album is None:
-                album = Album(pool.x.shape[1:])
-                most, fit = gallery_size(album, pool.x, sheets, rows=1)
+                album = Album(pool.shown.shape[1:])
+                most, fit = gallery_size(album, pool.shown, sheets, rows=1)
             others = [tables[other.name, t] for other in compared if other is not one]
             alone = _exclusive(table, [other for other in others if other is not None])
             rows = []
@@ -153,7 +153,7 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
                 row: dict[str, Any] = {"name": name, "count": gallery[1], "sheet": None}
                 tiles = gallery[0].tiles
                 if tiles and len(album.sheets) < fit:
-                    row["sheet"] = album.add(pool.x, list(tiles))
+                    row["sheet"] = album.add(pool.shown, list(tiles))
                     sources = sources_of(pool, list(tiles))
                     if relative_paths:
                         sources = {j: Hidden(one.run.path)(text) for j, text in sources.items()}

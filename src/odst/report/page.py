@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from odst.data.images import Pool, is_image
+from odst.data.images import Pool
 from odst.files import write_text
 from odst.progress import stage
 from odst.report import panels, words
@@ -75,14 +75,15 @@ def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Alb
     students = [one for one in found.rounds if one.selection is not None]
     if pool is None or not students:
         return [], None
-    album = Album(pool.x.shape[1:]) if images and is_image(pool.x) else None
-    most, sheets = gallery_size(album, pool.x, len(students) * found.K, ROWS) if album else (0, 0)
+    shown = pool.shown if images else None
+    album = None if shown is None else Album(shown.shape[1:])
+    most, sheets = gallery_size(album, shown, len(students) * found.K, ROWS) if album and shown else (0, 0)
     chosen = [choose(found, one, scan_round(found, one, most), most) for one in students]
-    if album:
+    if album and shown is not None:
         for one in reversed(chosen):  # where not all fit, the last round comes first
             for gallery in one.classes:
                 if len(album.sheets) < sheets and gallery.tiles:
-                    gallery.sheet = album.add(pool.x, list(gallery.tiles))
+                    gallery.sheet = album.add(shown, list(gallery.tiles))
     return chosen, album
 
 

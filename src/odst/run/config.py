@@ -14,7 +14,6 @@ from odst.data.sets import DataSection
 from odst.errors import UserError
 from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
-from odst.vision.networks import Freeze
 
 CONFIG_FILE = "config.toml"  # in a run directory
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -52,19 +51,33 @@ class ModelSection(Section):
     name: str = "small"
     pretrained: bool = False  # timm:NAME and the packaged backbones begin with their published weights
     weights: str | None = None  # a state dict to begin with: .safetensors, or .pth of plain tensors
-    freeze: Freeze = "none"  # backbone: only the last layer learns
+    freeze: Literal["none", "backbone"] = "none"  # backbone: only the last layer learns
+    backbone: str | None = None  # a spec of docs/embeddings.md: the network sees its vectors, people see pictures
 
     @model_validator(mode="after")
     def _learnt(self) -> "ModelSection":
         if self.pretrained and self.weights:
             raise ValueError("pretrained takes the published weights and weights takes a file: leave one out")
+        if self.backbone and (self.pretrained or self.weights):
+            raise ValueError("with a backbone the network sees vectors and is new: leave pretrained and weights out")
         if self.freeze == "backbone" and not (self.pretrained or self.weights):
             raise ValueError("freeze keeps what was learnt, and nothing was: set pretrained = true or weights = FILE")
         return self
 
     def located(self, base: Path) -> "ModelSection":
         """With every path that lies beside the config made absolute."""
-        return self.model_copy(update={"weights": self.weights and str(base / self.weights)})
+        place = {"weights": self.weights and str(base / self.weights), "backbone": self.backbone}
+        kind, _, rest = (self.backbone or "").partition(":")
+        if kind in ("onnx", "torch") or (kind == "hf" and (base / rest.partition("@")[0]).is_dir()):
+            place["backbone"] = f"{kind}:{base / rest}"
+        elif kind == "timm" and "#" in rest:
+            name, _, file = rest.partition("#")
+            place["backbone"] = f"{kind}:{name}#{base / file}"
+        return self.model_copy(update=place)
+
+    def network(self) -> dict[str, Any]:
+        """What `make_network` is told."""
+        return {key: value for key, value in self if key != "backbone"}
 
 
 class RunSection(Section):

@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 from odst.data.checks import check_data
+from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.images import Counted, Data, Pool, fingerprint, is_image
-from odst.data.loading import load_data, load_pool
+from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.pool import is_packed
 from odst.data.sets import DataSection
+from odst.data.vectors import Embedder
 from odst.errors import UserError
 from odst.evaluation.corruptions import published_labels
 from odst.files import digest, sha256
@@ -29,6 +31,7 @@ from odst.run.directory import RunDir
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
+from odst.vision.backbones import Identity
 from odst.vision.finetuning import head_of
 from odst.vision.hubs import state_hash
 from odst.vision.networks import make_network
@@ -45,26 +48,27 @@ class Prepared:
     make_model: Callable[[], nn.Module]
     device: str
     given: Selection | None
+    encoding: Encoding | None = None  # of a run on embeddings
 
 
 def prepare(config: Config, workspace: Path | None) -> Prepared:
     """Load and check everything a run needs, before anything is written. Without a workspace, the run directory, a pool that
     is still to be packed is only counted."""
     recipe = config.recipe()
-    data = _load(config, workspace)
+    data, encoding = _load(config, workspace)
     given = None
     if recipe.given_selection and config.data.selection is not None:
         given = read_selection(Path(config.data.selection), data)
     check_data(recipe, data, given)
     _check_corruptions(config, data)
     device = pick_device(config.run.device)
-    make_model = partial(make_network, K=data.K, images=data.labelled.x, **dict(config.model))
+    make_model = partial(make_network, K=data.K, images=data.labelled.x, **config.model.network())
     make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
     for schedule in config.schedules():
         resolve(schedule.precision, device)
         for phase in schedule.phases:
             augmenter(phase.augment, (0, 0, 0))
-    return Prepared(config, data, make_model, device, given)
+    return Prepared(config, data, make_model, device, given, encoding)
 
 
 def _check_corruptions(config: Config, data: Data) -> None:
@@ -79,10 +83,36 @@ def _check_corruptions(config: Config, data: Data) -> None:
         raise UserError("data.corruptions: there are no test images to corrupt. Set data.test, or take it out.")
 
 
-def _load(config: Config, workspace: Path | None) -> Data:
-    packed = None if workspace is None else RunDir(workspace).pool
-    data = load_data(_section(config), seed=config.run.seed, workspace=packed)
-    return replace(data, pool=_closed(config, data.pool))
+def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None]:
+    run = None if workspace is None else RunDir(workspace)
+    packed, section, encoding = None if run is None else run.pool, _section(config), None
+    if config.model.backbone is not None:
+        embedder = CachedEmbedder(config.model.backbone)
+        if run is not None and run.exists():
+            _check_encoder(run, embedder)
+        encoding = open_encoding(section, packed, embedder)
+    data = load_data(section, seed=config.run.seed, workspace=packed, encoding=encoding)
+    return replace(data, pool=_closed(config, data.pool)), encoding
+
+
+def _check_encoder(run: RunDir, embedder: Embedder) -> dict[str, Any]:
+    """Refuse a backbone that is not the run's; how the run sees, as run.json has it."""
+    then = dict(run.info().get("encoder") or {})
+    was = Identity.from_json({name: then.get(name) for name in embedder.identity.to_json()})
+    if was != embedder.identity:
+        raise UserError(
+            f"{run.path}: this run works on vectors of {was}, and the backbone here is {embedder.identity}. They never mix: "
+            "bring the first one back, or run again with --fresh."
+        )
+    return then
+
+
+def encoding_of(run: RunDir) -> Encoding | None:
+    """How the run sees; None for one on pixels, or on vectors that it was given."""
+    if (spec := run.config().model.backbone) is None:
+        return None
+    embedder = Embedder(spec)
+    return Encoding(embedder, _check_encoder(run, embedder).get("side"))
 
 
 def _section(config: Config) -> DataSection:
@@ -115,7 +145,7 @@ def sets_of(run: RunDir) -> Data:
     The run's logits stand row by row for these images, so sets that have changed since are refused.
     """
     then, config = run.info()["sets"], _with_own_pool(run)
-    data = _load(config, run.path)
+    data, _ = _load(config, run.path)
     changed = [name for name, value in _describe_sets(data).items() if then.get(name) != value]
     if changed:
         raise _changed(run, changed)
@@ -132,11 +162,12 @@ def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
 
 
 def pool_of(run: RunDir) -> Pool | None:
-    """The pool of a run. No image of the other sets is read, unless they come together, as a world or a task."""
+    """The pool of a run, to be looked at: of a run on embeddings the pictures, and its backbone is not needed. No image of
+    the other sets is read, unless they come together, as a world or a task."""
     classes, config = tuple(run.info()["classes"]), _with_own_pool(run)
     section = _section(config)
     if section.labelled is None:
-        pool = _load(config, run.path).pool
+        pool = _load(config, run.path)[0].pool
     elif section.pool is None:
         return None
     else:
@@ -183,9 +214,11 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
     model = prepared.make_model()
+    encoder = None if prepared.encoding is None else prepared.encoding.to_json()
     base = {
         "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
-        "model": config.model.model_dump(exclude={"weights"}),  # a file may move
+        "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
+        "encoder": encoder,
         "network": network_key(model),
         "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
         "schedule": asdict(config.schedules()[0]),
@@ -203,6 +236,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "classes": list(data.classes),
         "shape": list(data.labelled.x.shape[1:]),
         "sets": sets,
+        **({} if encoder is None else {"encoder": encoder}),
         "base": digest(base),
         "device": prepared.device,
         "threads": torch.get_num_threads(),

@@ -1,0 +1,162 @@
+"""A column of vectors for a pool that is packed already: from the originals, read once more, or from its stored pixels.
+
+Shard by shard. POOL/features/SLUG/building holds a note for every file that is whole; killed and started again it goes on
+there, and ends with the bytes that `odst pool build --embed` would have written.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from odst.data.features import feature_file, feature_folder, feature_manifest, has_features, list_features
+from odst.data.formats.arrays import ArraySource
+from odst.data.images import Images
+from odst.data.items import Source
+from odst.data.pool import members, open_pool, read_manifest
+from odst.data.shards import vector_rows
+from odst.data.sources import open_sources
+from odst.data.vectors import Embedder
+from odst.data.workers import Batch, Decoder, Record, Refusal, from_item, processes_for
+from odst.errors import UserError
+from odst.files import sha256, whole, write_json
+from odst.progress import stage
+
+
+def embed_pool(pool: Path, encoder: str, *, from_pixels: bool = False, workers: int | None = None) -> Embedder:
+    """Give the pool, or every pool that it joins, the column of this backbone. One that is whole is left as it is."""
+    embedder = Embedder(encoder)
+    _embed(Path(pool), embedder, from_pixels, workers)
+    return embedder
+
+
+def _embed(pool: Path, embedder: Embedder, from_pixels: bool, workers: int | None) -> None:
+    manifest = read_manifest(pool)
+    if "pools" in manifest:
+        for member, _ in members(pool, manifest):
+            _embed(member, embedder, from_pixels, workers)
+        return
+    if len(manifest["row"]) == 1:
+        raise UserError(f"{pool}: it holds vectors, not pictures: there is nothing to embed.")
+    origin = "pixels" if from_pixels else "originals"
+    folder = feature_folder(pool, embedder.identity.slug)
+    if has_features(pool, embedder.identity):
+        made = next(c["from"] for c in list_features(pool) if c["encoder"] == embedder.identity.to_json())
+        if made != origin:
+            raise UserError(f"{folder}: these vectors were made from the {made}. Delete the folder to make them anew.")
+        return
+    for remnant in [*folder.glob(".*.part"), *folder.glob("building/.*.part")]:  # of a process that was killed
+        remnant.unlink()
+    notes = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("building/[0-9]*.json"))]
+    if any(note["from"] != origin for note in notes):
+        notes = []
+    _write(pool, manifest, embedder, notes, origin, workers)
+    files = [{key: note[key] for key in ("file", "length", "sha256")} for note in notes]
+    side = manifest["row"][0] if from_pixels else None
+    write_json(folder / "manifest.json", feature_manifest(manifest, embedder.identity, files, side))
+    shutil.rmtree(folder / "building")
+
+
+def _write(
+    pool: Path,
+    manifest: dict[str, Any],
+    embedder: Embedder,
+    notes: list[dict[str, Any]],
+    origin: str,
+    workers: int | None,
+) -> None:
+    """One file after the other; `notes` grows by one for each that is whole."""
+    order = manifest["order"]
+    # the rows of a pool that was built with an encoder were made from the pictures at that encoder's size
+    decoder = Decoder(order["size"], order["fit"], embedder=embedder, via=order.get("encoder", {}).get("size", 0))
+    sources: list[Source] = [_stored(pool)] if origin == "pixels" else _originals(pool, order)
+    counts = [source.count() for source in sources]
+    done, items = sum(note["length"] for note in notes), notes[-1]["items"] if notes else 0
+    batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))
+    if origin == "originals":
+        batches = _matched(batches, pool, done, items - done)
+    rest: Batch | None = None
+    with stage(f"embed {pool.name}", manifest["count"], "images", done) as advance:
+        for shard in manifest["shards"][len(notes) :]:
+            file = feature_file(pool, embedder.identity.slug, int(Path(shard["file"]).stem))
+            with whole(file) as temporary, vector_rows(temporary, decoder) as rows:
+                while rows.length < shard["length"]:
+                    head, rest = (rest or next(batches)).split(shard["length"] - rows.length)
+                    assert head.vectors is not None
+                    rows.write(head.vectors)
+                    items += head.items
+                    advance(len(head.vectors))
+            note = {
+                "file": file.name,
+                "length": shard["length"],
+                "sha256": sha256(file),
+                "items": items,
+                "from": origin,
+            }
+            write_json(file.parent / "building" / f"{file.stem}.json", note)
+            notes.append(note)
+
+
+def _stored(pool: Path) -> ArraySource:
+    return ArraySource(pool, open_pool(pool, every=True).x, reopen=partial(_rows, pool))
+
+
+def _rows(pool: Path) -> Images:
+    return open_pool(pool, every=True).x
+
+
+def _originals(pool: Path, order: dict[str, Any]) -> list[Source]:
+    """The sources that the pool was packed from, as long as they were."""
+    try:
+        sources = open_sources(order["sources"])
+    except UserError as error:
+        raise UserError(f"{error} {_way(pool)}") from None
+    if (count := sum(source.count() for source in sources)) != order["items"]:
+        raise UserError(
+            f"{', '.join(order['sources'])}: {count:,} items, but {order['items']:,} when {pool} was packed. {_way(pool)}"
+        )
+    return sources
+
+
+def _way(pool: Path) -> str:
+    return f"The originals of {pool} are needed as they were; --from-pixels embeds the stored images instead."
+
+
+def _matched(batches: Iterator[Batch], pool: Path, rows: int, rejected: int) -> Iterator[Batch]:
+    """Of each batch the rows that are in the pool. So many rows and rejected items came before.
+
+    Every item must be the next of the index, by name and content, or the next of the rejected, by name.
+    """
+    kept = _lines(pool / "index.parquet", ("source", "hash"), rows)
+    left = _lines(pool / "rejected.parquet", ("source",), rejected)
+    row, no = next(kept, None), next(left, None)
+    for batch in batches:
+        keep = np.zeros(len(batch.records), bool)
+        number = 0
+        items: list[Record | Refusal] = [*batch.records, *batch.rejected]
+        for one in sorted(items, key=lambda one: one.place):
+            hash = one.hash if isinstance(one, Record) else ""
+            if (one.uri, hash) == row:
+                keep[number], row = True, next(kept, None)
+            elif (one.uri,) == no:
+                no = next(left, None)
+            else:
+                what = f"({one.reason})" if isinstance(one, Refusal) else "(another picture, or another place)"
+                raise UserError(f"{one.uri}: it is not what was packed {what}. {_way(pool)}")
+            number += isinstance(one, Record)
+        assert batch.vectors is not None
+        records = [record for record, wanted in zip(batch.records, keep, strict=True) if wanted]
+        yield Batch(batch.items, batch.rows[keep], records, [], batch.vectors[keep])
+
+
+def _lines(file: Path, columns: tuple[str, ...], start: int) -> Iterator[tuple[str, ...]]:
+    with pq.ParquetFile(file) as table:
+        for batch in table.iter_batches(8192, columns=list(columns)):
+            if start < len(batch):
+                yield from zip(*(batch.column(name)[start:].to_pylist() for name in columns), strict=True)
+            start = max(0, start - len(batch))

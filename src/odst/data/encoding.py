@@ -1,0 +1,115 @@
+"""How a run on embeddings sees: the pictures of its sets, and later its users', become vectors as the pool's did."""
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odst.data.decoding import Fit, fit_array
+from odst.data.images import Images, is_image
+from odst.data.reading import ReadSet, read_set
+from odst.data.vectors import Embedder
+from odst.errors import UserError
+from odst.progress import stage
+
+if TYPE_CHECKING:
+    from odst.vision.backbones import Identity
+
+log = logging.getLogger("odst")
+
+BLOCK = 256  # pictures at a time
+
+
+class CachedEmbedder(Embedder):
+    """One that remembers: the same pixels are shown to a backbone once. Kept in `vectors/SLUG.sqlite` of the data folder, by
+    a hash of what the backbone is shown. For sets of thousands; a pool keeps its vectors itself."""
+
+    def __call__(self, pictures: np.ndarray, uris: Sequence[str]) -> np.ndarray:
+        keys = [hashlib.blake2b(one.tobytes(), digest_size=16).digest() for one in pictures]
+        known = self._known(keys)
+        new = [i for i, key in enumerate(keys) if key not in known]
+        if new:
+            fresh = super().__call__(pictures[new], [uris[i] for i in new])
+            found = {keys[i]: vector for i, vector in zip(new, fresh, strict=True)}
+            self._remember(found)
+            known |= found
+        return np.array([known[key] for key in keys], np.float16).reshape(len(keys), self.identity.dimension)
+
+    def _known(self, keys: list[bytes]) -> dict[bytes, np.ndarray]:
+        asked = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(keys))})"
+        try:
+            with closing(self._file()) as file:
+                rows = file.execute(asked, keys).fetchall()
+        except (sqlite3.Error, OSError) as error:  # a cache that cannot be read is no reason to stop
+            log.debug("no cache of vectors: %s", error)
+            return {}
+        width = 2 * self.identity.dimension
+        return {key: np.frombuffer(vector, "<f2") for key, vector in rows if len(vector) == width}
+
+    def _remember(self, found: dict[bytes, np.ndarray]) -> None:
+        try:
+            with closing(self._file()) as file, file:
+                rows = ((key, vector.astype("<f2").tobytes()) for key, vector in found.items())
+                file.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+        except (sqlite3.Error, OSError) as error:
+            log.debug("no cache of vectors: %s", error)
+
+    def _file(self) -> sqlite3.Connection:
+        from odst.data.named.download import data_folder  # slow to import
+
+        folder = data_folder() / "vectors"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = sqlite3.connect(folder / f"{self.identity.slug}.sqlite", timeout=60)
+        file.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        return file
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A backbone and what it is shown. With a `side`, the pool's vectors were made from stored pixels of so many a side, and
+    every other picture goes through as many first."""
+
+    embedder: Embedder
+    side: int | None = None
+
+    @property
+    def identity(self) -> "Identity":
+        return self.embedder.identity
+
+    def to_json(self) -> dict[str, Any]:
+        seen: dict[str, Any] = {"from": "originals"} if self.side is None else {"from": "pixels", "side": self.side}
+        return self.identity.to_json() | seen
+
+    def read(self, specs: str | Path | Sequence[str], size: int, fit: Fit, *, labelled: bool = False) -> ReadSet:
+        """A set with vectors in place of its images."""
+        if self.side is None:
+            found = read_set(specs, size, fit, labelled=labelled, encoder=self.embedder)
+            assert found.vectors is not None
+            return found._replace(x=found.vectors)
+        found = read_set(specs, self.side, fit, labelled=labelled)
+        if not is_image(found.x):
+            raise UserError(f"{specs}: it holds vectors already, and {self.identity.name} embeds pictures.")
+        return found._replace(x=self.embed(found.x, fit, found.uris))
+
+    def embed(self, x: Images, fit: Fit = "crop", names: Sequence[str] | None = None) -> np.ndarray:
+        """Vectors of images (n, H, W, 3) of any one size, float16 (n, D)."""
+        parts = [np.empty((0, self.identity.dimension), np.float16)]
+        shown = len(x) > 2 * BLOCK
+        with stage("embed", len(x), "images") if shown else nullcontext(lambda n: None) as advance:
+            for start in range(0, len(x), BLOCK):
+                rows = x[start : start + BLOCK]
+                uris = [names[start + i] if names else f"image {start + i}" for i in range(len(rows))]
+                parts.append(self.embedder(np.stack([self._picture(row, fit) for row in rows]), uris))
+                advance(len(rows))
+        return np.concatenate(parts)
+
+    def _picture(self, row: np.ndarray, fit: Fit) -> np.ndarray:
+        if self.side is not None:
+            row = fit_array(row, self.side, fit, 1)
+        return fit_array(row, self.identity.size, fit, 1)

@@ -1,0 +1,300 @@
+"""A run on embeddings: the network sees vectors, people see pictures."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import odst
+import tiny_encoder
+from commands import fails
+from commands import odst as command
+from odst.data.embedding import embed_pool
+from odst.data.encoding import CachedEmbedder, Encoding
+from odst.data.features import open_features
+from odst.data.packing import build_pool
+from odst.data.pool import open_pool
+from odst.errors import UserError
+from odst.run.config import read_config
+from odst.run.directory import RunDir
+from odst.run.preparation import pool_of, prepare
+from odst.seeds import stream
+from processes import artefacts
+from processes import odst as process
+from runs import bars
+from test_resume import kill_when
+
+CLASSES = ("across", "diagonal", "down")
+KIND = {"across": 0, "down": 1, "diagonal": 2, "blob": -1}
+
+
+def pictures(names: list[str], *key: object) -> np.ndarray:
+    x = bars(stream(0, *key), np.array([KIND[name] for name in names]))
+    return x.repeat(4, axis=1).repeat(4, axis=2)  # 48×48
+
+
+def written(folder: Path, n: int, classes: tuple[str, ...], *, labelled: bool = True) -> Path:
+    names = [classes[i % len(classes)] for i in range(n)]
+    for i, (name, row) in enumerate(zip(names, pictures(names, folder.name), strict=True)):
+        file = folder / (name if labelled else "") / f"{i:04d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(row).save(file)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """Folders of pictures, an encoder and a config that names it."""
+    folder = tmp_path_factory.mktemp("world")
+    written(folder / "labelled", 30, CLASSES)
+    written(folder / "val", 60, CLASSES)
+    written(folder / "val_out", 40, ("blob",), labelled=False)
+    written(folder / "test", 60, CLASSES)
+    written(folder / "pool", 150, (*CLASSES, "blob", "blob"), labelled=False)
+    tiny_encoder.save(folder / "encoder.pth")
+    config(folder / "odst.toml")
+    return folder
+
+
+def config(file: Path, pool: str = "pool", backbone: str = "torch:encoder.pth#tiny_encoder:make@24", **data) -> Path:
+    more = "".join(f"{key} = {value!r}\n" for key, value in data.items())
+    file.write_text(
+        f'[data]\nlabelled = "labelled"\nval_in = "val"\nval_out = "val_out"\ntest = "test"\npool = "{pool}"\nsize = 16\n{more}'
+        "[method]\nalpha = 0.8\nratio = [2, 4]\nmax_copies = 3\n"
+        f'[model]\nname = "mlp"\nbackbone = "{backbone}"\n'
+        "[training]\nbatch = 16\nphases = [{ steps = 40, lr = 0.05, shape = 'cosine' }]\n"
+        "[run]\ncheckpoint_seconds = 0\n"
+    )
+    return file
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ODST_DATA", str(tmp_path / "cache"))
+    paths = [str(Path(odst.__file__).parent.parent), str(Path(__file__).parent)]
+    monkeypatch.setenv("PYTHONPATH", ":".join(paths))  # of the processes that are started
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def run(world: Path, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ODST_DATA", str(out.parent / "cache"))
+        done = command("run", world / "odst.toml", "--out", out, "--quiet")
+    assert done.code == 0, done.err
+    return out
+
+
+def rows_of(folder: Path) -> tuple[list[Path], np.ndarray]:
+    files = sorted(folder.rglob("*.png"))
+    return files, np.stack([np.asarray(Image.open(file)) for file in files])
+
+
+def test_the_network_learns_from_vectors_and_the_run_says_whose(run: Path, world: Path) -> None:
+    info = json.loads((run / "run.json").read_text())
+    assert info["shape"] == [216]
+    assert info["encoder"]["name"] == "torch:encoder.pth#tiny_encoder:make"
+    assert info["encoder"]["size"] == 24 and info["encoder"]["from"] == "originals"
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(metrics) >= 2 and metrics[-1]["error"] < 0.2
+    selection = pq.read_table(run / "round-1" / "selection.parquet")
+    assert all("/pool/" in source for source in selection["source"].to_pylist())
+
+
+def test_one_picture_has_one_vector_in_the_pool_and_in_the_other_sets(world: Path, tmp_path: Path) -> None:
+    shutil.copytree(world / "labelled", tmp_path / "labelled")
+    for name in ("val", "val_out", "test", "encoder.pth"):
+        (tmp_path / name).symlink_to(world / name)
+    data = prepare(read_config(str(config(tmp_path / "odst.toml", pool="labelled")), {}), tmp_path / "run").data
+    assert data.labelled.x.dtype == data.pool.x.dtype == np.float16
+    assert len(np.unique(data.labelled.x[:], axis=0)) == 30
+    np.testing.assert_array_equal(data.pool.x[:], data.labelled.x)  # folders are read in one order
+    assert data.pool.pictures.shape == (30, 16, 16, 3) and data.pool.shown is data.pool.pictures
+
+
+@pytest.mark.slow
+def test_killed_while_it_packs_trains_or_labels_a_run_ends_with_the_same_bits(run: Path, world: Path, tmp_path) -> None:
+    broken = tmp_path / "broken"
+    call = ("run", world / "odst.toml", "--out", broken)
+    kill_when(call, (broken / "pool" / "building").exists)
+    kill_when(call, (broken / "scratch" / "train-0.safetensors").exists)
+    kill_when(call, (broken / "round-0" / "round.json").exists)
+    kill_when(call, (broken / "scratch" / "train-1.safetensors").exists)
+    process(*call)
+    whole, again = artefacts(run), artefacts(broken)
+    assert {name for name in whole if whole[name] != again.get(name)} <= {"report.html"}
+    assert any(name.startswith("pool/features/") for name in again)
+
+
+def test_the_report_shows_pictures_and_needs_no_backbone(run: Path, world: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    hidden = world / "encoder.hidden"
+    (world / "encoder.pth").rename(hidden)
+    try:
+        assert command("report", copy).code == 0
+        pool = pool_of(RunDir(copy))
+        assert command("compare", copy, run, "--out", tmp_path / "compare.html").code == 0
+    finally:
+        hidden.rename(world / "encoder.pth")
+    assert pool.shown.shape[1:] == (16, 16, 3)
+    assert "data:image/" in (copy / "report.html").read_text()
+    assert "data:image/" in (tmp_path / "compare.html").read_text()
+
+
+def test_pictures_of_any_size_arrays_and_vectors_are_predicted_alike(run: Path, world: Path, tmp_path: Path) -> None:
+    files, x = rows_of(world / "test")
+    classifier = odst.load(run)
+    labels = classifier.predict(x)
+    assert np.mean([a == b.parent.name for a, b in zip(labels, files, strict=True)]) > 0.5
+    done = command("predict", run, world / "test", files[0], "--parquet", tmp_path / "answers.parquet")
+    assert done.code == 0, done.err
+    table = pq.read_table(tmp_path / "answers.parquet")
+    assert table["class"].to_pylist() == [*labels, labels[0]]
+    p = classifier.predict_proba(x)
+    assert table["confidence"].to_pylist()[:-1] == p.max(axis=1).tolist()
+    vectors = classifier.encoding.embed(x)
+    np.testing.assert_array_equal(classifier.predict_proba(vectors), p)
+    np.save(tmp_path / "vectors.npy", vectors)
+    assert command("predict", run, tmp_path / "vectors.npy", "--csv", tmp_path / "answers.csv").code == 0
+    assert [line.split(",")[2] for line in (tmp_path / "answers.csv").read_text().splitlines()[1:]] == labels
+    larger = x.repeat(2, axis=1).repeat(2, axis=2)
+    assert np.abs(classifier.predict_proba(larger) - p).max() < 0.3
+    with pytest.raises(UserError, match=r"its rows have shape \(7,\), and this classifier takes \(216,\)"):
+        classifier.predict(np.zeros((2, 7), np.float32))
+
+
+def test_a_run_is_evaluated_on_pictures(run: Path, world: Path, tmp_path: Path) -> None:
+    done = command("evaluate", run, "--on", world / "test", "--out", f"blobs={world / 'val_out'}",
+                   "--json", tmp_path / "found.json")  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads((tmp_path / "found.json").read_text())
+    metrics = RunDir(run).metrics()[found["round"]]
+    assert found["error"] == metrics["error"] and found["od_auroc"] > 0.5
+    assert "this run works on features" in fails("evaluate", run, "--on", world / "test", "--corruptions")
+
+
+def test_the_export_holds_backbone_and_head(run: Path, world: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    assert command("export", run, "--onnx", tmp_path / "model.onnx").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (given,) = session.get_inputs()
+    assert given.type == "tensor(uint8)" and given.shape[1:] == [24, 24, 3]
+    _, x = rows_of(world / "test")
+    x = np.stack([np.asarray(Image.fromarray(row).resize((24, 24), Image.Resampling.BICUBIC)) for row in x])
+    (p,) = session.run(None, {given.name: x})
+    np.testing.assert_allclose(p, odst.load(run).predict_proba(x), atol=2e-3)  # whose vectors are rounded to float16
+    meta = session.get_modelmeta().custom_metadata_map
+    assert json.loads(meta["encoder"])["dimension"] == 216 and json.loads(meta["classes"]) == list(CLASSES)
+
+
+def test_another_encoder_of_the_same_name_is_refused_with_both(run: Path, world: Path, tmp_path: Path) -> None:
+    shutil.copytree(world, tmp_path / "world")
+    shutil.copytree(run, tmp_path / "run")
+    for file in (tmp_path / "run" / "config.toml", tmp_path / "run" / "run.json"):
+        text = file.read_text().replace(str(world), str(tmp_path / "world"))
+        file.write_text(text)
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    from odst.files import sha256, write_json
+
+    write_json(tmp_path / "run" / "run.json", info | {"config_hash": sha256(tmp_path / "run" / "config.toml")})
+    was = info["encoder"]["weights"][:8]
+    tiny_encoder.save(tmp_path / "world" / "encoder.pth", seed=1)
+    for call in (["run", tmp_path / "run"], ["predict", tmp_path / "run", world / "test"]):
+        said = fails(*call)
+        assert f"weights {was}" in said and said.count("torch:encoder.pth#tiny_encoder:make (") == 2, said
+        assert "never mix" in said
+
+
+def test_a_packed_pool_is_given_the_column_that_it_lacks(world: Path, tmp_path: Path) -> None:
+    build_pool(world / "pool", tmp_path / "packed", size=16)
+    file = config(world / "packed.toml", pool=str(tmp_path / "packed"))
+    counted = prepare(read_config(str(file), {}), None)  # as for --dry-run: nothing is written
+    assert counted.data.pool.x.shape == (150, 216) and not (tmp_path / "packed" / "features").exists()
+    prepared = prepare(read_config(str(file), {}), tmp_path / "run")
+    column = open_features(tmp_path / "packed", prepared.encoding.identity)
+    np.testing.assert_array_equal(prepared.data.pool.x[:], column.x[:])
+    assert prepared.data.pool.id == open_pool(tmp_path / "packed").id
+
+
+def test_where_the_pools_vectors_came_from_stored_pixels_all_sets_go_through_as_many(world, tmp_path, caplog) -> None:
+    build_pool(world / "labelled", tmp_path / "packed", size=16)
+    embed_pool(tmp_path / "packed", f"torch:{world}/encoder.pth#tiny_encoder:make@24", from_pixels=True)
+    file = config(world / "pixels.toml", pool=str(tmp_path / "packed"))
+    prepared = prepare(read_config(str(file), {}), tmp_path / "run")
+    assert "made from stored pixels of 16 a side, so all other sets go through as many" in caplog.text
+    assert prepared.encoding.to_json()["side"] == 16
+    np.testing.assert_array_equal(prepared.data.pool.x[:], prepared.data.labelled.x)
+    assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
+    files, x = rows_of(world / "test")
+    assert command("predict", tmp_path / "run", world / "test", "--parquet", tmp_path / "answers.parquet").code == 0
+    p = odst.load(tmp_path / "run").predict_proba(x)
+    assert pq.read_table(tmp_path / "answers.parquet")["confidence"].to_pylist() == p.max(axis=1).tolist()
+
+
+def test_the_vectors_of_a_set_are_kept_by_what_the_backbone_is_shown(world: Path, cache: Path) -> None:
+    spec = f"torch:{world}/encoder.pth#tiny_encoder:make@24"
+    encoding = Encoding(CachedEmbedder(spec))
+    first = encoding.read(str(world / "labelled"), 16, "crop").x
+    (file,) = (cache / "vectors").glob("*.sqlite")
+    assert file.stem == encoding.identity.slug
+    with sqlite3.connect(file) as opened:
+        assert opened.execute("SELECT count(*) FROM vectors").fetchone() == (30,)
+        opened.execute("UPDATE vectors SET vector = ?", [np.zeros(216, "<f2").tobytes()])
+    again = Encoding(CachedEmbedder(spec))
+    assert not again.read(str(world / "labelled"), 8, "crop").x.any()  # taken from there, at any size of the thumbnails
+    file.write_bytes(b"damaged")
+    np.testing.assert_array_equal(again.read(str(world / "labelled"), 16, "crop").x, first)
+
+
+def test_a_built_in_world_is_embedded_too(world: Path, tmp_path: Path) -> None:
+    spec = f"torch:{world}/encoder.pth#tiny_encoder:make@24"
+    (tmp_path / "odst.toml").write_text(
+        f'[data]\nworld = "digits"\npool_size = 200\n[method]\nratio = [2]\nalpha = 0.7\n[model]\nname = "mlp"\n'
+        f'backbone = "{spec}"\n[training]\nphases = [{{ steps = 20, lr = 0.05 }}]\n'
+    )
+    done = command("run", tmp_path / "odst.toml", "--out", tmp_path / "run", "--quiet")
+    assert done.code == 0, done.err
+    assert pool_of(RunDir(tmp_path / "run")).shown.shape[3] == 3
+    assert command("report", tmp_path / "run").code == 0
+
+
+def test_an_onnx_backbone_runs_and_says_that_it_cannot_be_exported_yet(world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    import torch
+
+    net = tiny_encoder.make().eval()
+    torch.onnx.export(net, (torch.zeros(2, 3, 24, 24),), tmp_path / "net.onnx", dynamo=True, verbose=False,
+                      dynamic_shapes=({0: torch.export.Dim("n")},))  # fmt: skip
+    file = config(world / "onnx.toml", backbone=f"onnx:{tmp_path}/net.onnx")
+    assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
+    said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    assert "its backbone is an ONNX file (onnx:net.onnx), which cannot be joined with the classifier yet" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"backbone": "mobilenetv3"}, "no backbone of this name; did you mean mobilenetv2?"),
+        ({"backbone": "torch:gone.pth#tiny_encoder:make@24"}, "there is no file"),
+        ({"labelled": "vectors.npy"}, "embeds pictures"),
+    ],
+)
+def test_what_cannot_be_embedded_is_one_line(world: Path, tmp_path: Path, change: dict, says: str) -> None:
+    np.save(world / "vectors.npy", np.zeros((4, 216), np.float32))
+    file = config(world / "wrong.toml", **{key: value for key, value in change.items() if key == "backbone"})
+    options = ["--set", f"data.labelled={world / change['labelled']}"] if "labelled" in change else []
+    assert says in fails("run", file, "--out", tmp_path / "run", *options)
+
+
+def test_a_backbone_goes_with_a_new_network(world: Path, tmp_path: Path) -> None:
+    file = world / "odst.toml"
+    assert "leave pretrained and weights out" in fails("run", file, "--set", "model.pretrained=true")
+    said = fails("run", file, "--out", tmp_path / "run", "--set", "model.name=small")
+    assert "small takes images, the data are feature vectors of length 216. Take mlp." in said

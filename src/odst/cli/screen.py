@@ -127,7 +127,7 @@ def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = N
     table = _table(title, "round", *(one.narrow or one.heading for one in RUN))
     for one in metrics:
         mark = "*" if one["round"] == best else " "
-        table.add_row(f"{one['round']}{mark}", *(measure.text(one[measure.key], 1) for measure in RUN))
+        table.add_row(f"{one['round']}{mark}", *(measure.text(one.get(measure.key), 1) for measure in RUN))
     return table
 
 
@@ -140,9 +140,9 @@ def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
         for one in metrics:
             last = one is metrics[-1]
             cells = [
-                f"[bold]{text}[/bold]" if last and (measure.key, one[measure.key]) in best else text
+                f"[bold]{text}[/bold]" if last and (measure.key, one.get(measure.key)) in best else text
                 for measure in RUNS
-                for text in [measure.text(one[measure.key], 1)]
+                for text in [measure.text(one.get(measure.key), 1)]
             ]
             table.add_row(name if one["round"] == 0 else "", str(one["round"]), *cells, end_section=last)
     return table

@@ -1,0 +1,1 @@
+"""What comes in: sets, pools, sources."""

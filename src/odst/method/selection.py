@@ -1,4 +1,4 @@
-"""C) Select: per class, the k most confident images above both thresholds. "Above" is strict everywhere."""
+"""C) Select: the in- and the out-threshold of each class, and the k most confident images above both. "Above" is strict."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""A new user's folders -> a config that runs."""

@@ -1,0 +1,1 @@
+"""A run directory -> pages and tables."""

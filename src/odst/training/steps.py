@@ -1,4 +1,4 @@
-"""E) Train: eq. (3), the mean loss over T ∪ I plus the mean loss over U \\ I, in one joint forward pass."""
+"""E) Train: the loss of eq. (3), the mean loss over T ∪ I plus the mean loss over U \\ I, in one joint forward pass."""
 
 import math
 import time

@@ -1,0 +1,1 @@
+"""The paper's sets by name."""

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odst.data.decoding import Fit, fit_array
+from odst.data.features import has_features, open_features
+from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images, is_image
+from odst.data.pool import is_packed, open_pool
 from odst.data.reading import ReadSet, read_set
+from odst.data.sources import open_source, split_spec
 from odst.data.vectors import Embedder
 from odst.errors import UserError
 from odst.progress import stage
@@ -87,7 +91,10 @@ class Encoding:
         return self.identity.to_json() | seen
 
     def read(self, specs: str | Path | Sequence[str], size: int, fit: Fit, *, labelled: bool = False) -> ReadSet:
-        """A set with vectors in place of its images."""
+        """A set with vectors in place of its images. Rows of a packed pool have theirs in its column already: its pixels are
+        too few to make them again."""
+        if (rows := self._of_pool(specs, labelled)) is not None:
+            return rows
         if self.side is None:
             found = read_set(specs, size, fit, labelled=labelled, encoder=self.embedder)
             assert found.vectors is not None
@@ -96,6 +103,19 @@ class Encoding:
         if not is_image(found.x):
             raise UserError(f"{specs}: it holds vectors already, and {self.identity.name} embeds pictures.")
         return found._replace(x=self.embed(found.x, fit, found.uris))
+
+    def _of_pool(self, specs: str | Path | Sequence[str], labelled: bool) -> ReadSet | None:
+        spec = specs if isinstance(specs, str | Path) else specs[0] if len(specs) == 1 else ""
+        path, _ = split_spec(spec) if spec else (Path(), {})
+        if not spec or not is_packed(path) or not has_features(path, self.identity):
+            return None
+        source, pool = open_source(spec), open_pool(path)
+        assert isinstance(source, ArraySource)
+        ids = source.rows
+        labels = [str(one) for one in source.labels[ids]] if labelled else None
+        return ReadSet(
+            open_features(path, self.identity).x[ids], labels, list(pool.source(ids)), list(pool.content_hash(ids)), []
+        )
 
     def embed(self, x: Images, fit: Fit = "crop", names: Sequence[str] | None = None) -> np.ndarray:
         """Vectors of images (n, H, W, 3) of any one size, float16 (n, D)."""

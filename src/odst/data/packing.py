@@ -194,6 +194,8 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
         shutil.rmtree(building)
         (out / "shards").rmdir()
         shutil.rmtree(out / "features", ignore_errors=True)
+        if decoder.width is not None:
+            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} vectors is finite.")
         raise UserError(
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."

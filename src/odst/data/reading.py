@@ -52,8 +52,9 @@ def read_set(
     records = [record for batch in batches for record in batch.records]
     rejected = [refusal for batch in batches for refusal in batch.rejected]
     if not records:
+        kind = "an image" if decoder.width is None else "a vector of finite numbers"
         raise UserError(
-            f"{names}: none of its {total} items is an image. The first: {rejected[0].uri}: {rejected[0].reason}."
+            f"{names}: none of its {total} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
         )
     labels = None
     if labelled:

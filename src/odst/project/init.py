@@ -190,7 +190,9 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         ),
         model=val_out.quick_network(shape),
         backbone=BACKBONE.format(backbone=json.dumps(project.backbone)) if project.backbone else "",
-        size_note="of the pictures that people see" if project.backbone else "images are brought to this height and width",
+        size_note="of the pictures that people see"
+        if project.backbone
+        else "images are brought to this height and width",
         batch=BATCH,
         training=VECTORS.format(steps=steps, n=n) if len(shape) == 1 else PIXELS.format(steps=steps, n=n),
     )

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import numpy as np
 
+from odst.data.decoding import Rejected, decode
 from odst.data.exclusions import IDENTITY
-from odst.data.images import Data, is_image
+from odst.data.images import Data, Pool, is_image
+from odst.data.items import read_file
 from odst.errors import UserError
 from odst.files import whole
 from odst.method.calibration import fit_temperature, top_log_odds
@@ -26,7 +29,7 @@ from odst.self_training import seeded
 from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
 from odst.vision.networks import make_network
-from odst.vision.sheets import contact_sheet
+from odst.vision.sheets import CELL, contact_sheet
 
 MOST, LEAST = 2500, 100  # images in the sample: a tenth of the pool between these bounds, half of a small pool
 STEPS = 300
@@ -53,10 +56,20 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
     rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
     x = data.labelled.x
     model = seeded(lambda: make_network(quick_network(x.shape[1:]), data.K, x), key(seed, "val_out", "init"))
-    augment = ("crop:4",) if is_image(x) else ()
-    schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=0.1, shape="cosine", augment=augment),))
+    augment, lr = (("crop:4",), 0.1) if is_image(x) else ((), 0.01)
+    schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=lr, shape="cosine", augment=augment),))
     examples = Examples(data.labelled, rest, p=None, I=None, damping=1.0, K=data.K)
-    model = train(model, examples, schedule, data.val_in, rest_weight=1.0, seed=seed, t=0, device=device)
+    model = train(
+        model,
+        examples,
+        schedule,
+        data.val_in,
+        rest_weight=1.0,
+        seed=seed,
+        t=0,
+        device=device,
+        name="learn what is like a class",
+    )
     logits_in, logits = infer(model, data.val_in.x, device=device), infer(model, data.pool.x[ids], device=device)
     temperature = fit_temperature(logits_in, data.val_in.y)
     median = np.median(top_log_odds(logits_in, temperature)[1])
@@ -104,7 +117,22 @@ def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
 
 
 def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str) -> None:
-    assert data.pool is not None and data.pool.shown is not None
+    assert data.pool is not None
     captions = [f"{data.classes[c]}\nid {j}" for c, j in zip(sample.looks_like[part], sample.ids[part], strict=True)]
     with whole(file) as temporary:
-        contact_sheet(data.pool.shown[sample.ids[part]], captions, title=title).save(temporary, "PNG")
+        contact_sheet(originals(data.pool, sample.ids[part]), captions, title=title).save(temporary, "PNG")
+
+
+def originals(pool: Pool, ids: np.ndarray) -> list[np.ndarray]:
+    """The pictures at the size of a sheet, from their files where these can be read; else as the pool has them."""
+    assert pool.shown is not None
+    found = []
+    for row, uri in zip(pool.shown[ids], pool.source(ids), strict=True):
+        place = urlsplit(uri)
+        try:
+            if place.scheme != "file" or place.fragment:
+                raise Rejected("not a file of its own")
+            found.append(decode(read_file(unquote_to_bytes(place.path)), CELL, "pad", 1)[0])
+        except Rejected:
+            found.append(row)
+    return found

@@ -52,12 +52,13 @@ def train(
     device: str = "cpu",
     scratch: Path | None = None,
     checkpoint_seconds: float = 30,
+    name: str | None = None,
 ) -> nn.Module:
     """The model with the lowest val_in error over the last 20 % of the schedule; of equals the later.
 
     Every draw is a function of (seed, t, step): the step number is the data cursor and the state of the randomness. With
     a scratch folder the state is written there every `checkpoint_seconds`, and a later call with the same arguments goes
-    on. Under torchrun the other processes are called in, and the model of process 0 is the one to use.
+    on. `name` is the stage shown to the user. Under torchrun the other processes are called in, and the model of process 0 is the one to use.
     """
     processes.call_in(model, examples, schedule, rest_weight=rest_weight, seed=seed, t=t, scratch=scratch)
     plan = schedule.plan(len(examples))
@@ -83,7 +84,7 @@ def train(
     rank, parts = processes.rank(), schedule.accumulate * processes.size()
     saved = time.monotonic()
     with (
-        stage(f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,
+        stage(name or f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,
         torch.random.fork_rng(own_generators(device)),
         explained(schedule, device),
         closing(ahead(draw, range(now.step, plan.steps))) as batches,

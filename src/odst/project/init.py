@@ -1,6 +1,7 @@
 """A new user's folders -> a config that runs: what `odst init` does."""
 
 import json
+import math
 import os
 import shlex
 from dataclasses import dataclass, replace
@@ -173,6 +174,8 @@ def _how(sample: val_out.Sample, out: Path) -> list[str]:
 
 def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...], made: bool) -> str:
     steps = max(300, min(3000, 15 * n // BATCH))
+    if project.backbone:
+        steps = max(100, min(2000, math.ceil(16 * n / BATCH)))
     return TEMPLATE.format(
         labelled=_value(project.sets["labelled"], out),
         pool=_value(project.sets["pool"], out),
@@ -188,13 +191,15 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         out_test="".join(
             f"{json.dumps(k, ensure_ascii=False)} = {_value(v, out)}\n" for k, v in project.out_tests.items()
         ),
-        model=val_out.quick_network(shape),
+        model=val_out.quick_network(shape, project.backbone is not None),
         backbone=BACKBONE.format(backbone=json.dumps(project.backbone)) if project.backbone else "",
         size_note="of the pictures that people see"
         if project.backbone
         else "images are brought to this height and width",
         batch=BATCH,
-        training=VECTORS.format(steps=steps, n=n) if len(shape) == 1 else PIXELS.format(steps=steps, n=n),
+        training=(EMBEDDED if project.backbone else VECTORS if len(shape) == 1 else PIXELS).format(steps=steps, n=n),
+        copies=COPIES_ONE if project.backbone else COPIES,
+        rest=REST if project.backbone else "",
     )
 
 
@@ -226,6 +231,18 @@ VECTORS = """\
 phases = [{{ steps = {steps}, lr = 0.01, shape = "cosine" }}]
 """
 
+EMBEDDED = """\
+# 16 passes over the {n} labelled vectors and at least 100 steps; students as many passes over labelled and selected ones.
+# Longer training makes the first model worse: it learns the few labelled vectors by heart.
+phases = [{{ steps = {steps}, lr = 0.01, shape = "cosine" }}]
+students = [{{ phases = [{{ epochs = 16, lr = 0.01, shape = "cosine" }}] }}]
+"""
+COPIES = "max_copies = 3  # of one image, where a class has fewer above its threshold than it may take\n"
+COPIES_ONE = "max_copies = 1  # no image is repeated: with vectors, which have no crops and flips, copies harm\n"
+REST = (
+    "rest_weight = 0.3  # of the pool's push to uniform confidence; the paper's 1 is for thousands of labels a class\n"
+)
+
 TEMPLATE = """\
 # Written by `odst init`. Paths are relative to this file. Any of them may be a folder, a .csv/.tsv/.parquet list of paths,
 # .tar shards, Hugging Face .parquet (file.parquet?split=train), .npy/.npz, or a packed pool; or a list of these.
@@ -246,8 +263,7 @@ fit = "{fit}"  # "crop", "pad" or "stretch": how a picture that is not square be
 name = "odst"  # `odst methods` lists the others; st and st-ot are the controls
 alpha = 0.98  # precision per class and share of val_out below the threshold; 0.998 needs thousands of val_in images ({n_in} here)
 ratio = [5, 10, 15]  # selected images per labelled one, by round
-max_copies = 3  # of one image, where a class has fewer above its threshold than it may take
-
+{copies}{rest}
 [model]
 {backbone}name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function; mlp takes vectors
 

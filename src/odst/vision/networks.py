@@ -124,6 +124,22 @@ def mlp(K: int, D: int) -> nn.Sequential:
     )
 
 
+class EqualLength(nn.Module):
+    """Rows brought to one length, the square root of their width: a backbone's vectors differ in direction."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.normalize(x) * math.sqrt(x.shape[1])
+
+
+def head(K: int, D: int) -> nn.Sequential:
+    """One hidden layer on a backbone's vectors, without batch-norm: with few labels it is as good as logistic regression, and
+    the push to uniform confidence costs it less than a deeper one (docs/log.md)."""
+    width = 256
+    return nn.Sequential(
+        EqualLength(), nn.Dropout(0.5), nn.Linear(D, width), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(width, K)
+    )
+
+
 # name -> (smallest and largest image side in pixels, how to build it from K and that side)
 IMAGE_NETWORKS: dict[str, tuple[int, int, Callable[[int, int], nn.Module]]] = {
     "tiny": (8, 64, lambda K, side: tiny(K)),
@@ -133,7 +149,8 @@ IMAGE_NETWORKS: dict[str, tuple[int, int, Callable[[int, int], nn.Module]]] = {
     "wideresnet28-10": (16, 64, lambda K, side: wideresnet(K, 28, 10)),
     "pyramidnet272": (16, 64, lambda K, side: pyramidnet(K)),
 }
-NAMES = [*IMAGE_NETWORKS, "mlp", *PACKAGED]
+FEATURE_NETWORKS = {"mlp": mlp, "head": head}
+NAMES = [*IMAGE_NETWORKS, *FEATURE_NETWORKS, *PACKAGED]
 
 
 def make_network(
@@ -158,7 +175,9 @@ def make_network(
     `blank` makes the same network for weights that are still to come: of a finished run, say.
     """
     if images is not None:
-        shape, (mean, std) = tuple(images.shape[1:]), statistics(images)
+        shape = tuple(images.shape[1:])
+        if name != "head":  # which goes by directions, and few rows say little of a spread
+            mean, std = statistics(images)
     if not shape:
         raise UserError(f"model: {name} for what rows? Give make_network the labelled images, or the shape of a row.")
     if pretrained or weights or name in PACKAGED:
@@ -200,12 +219,12 @@ def _build(name: str, K: int, shape: tuple[int, ...]) -> nn.Module:
             "Others: timm:NAME, or package.module:factory for your own."
         )
     images = len(shape) == 3
-    if name == "mlp":
+    if name in FEATURE_NETWORKS:
         if images:
             raise UserError(
-                f"model: mlp takes feature vectors, the data are {described(shape)}. Take small or resnet50."
+                f"model: {name} takes feature vectors, the data are {described(shape)}. Take small or resnet50."
             )
-        return mlp(K, shape[0])
+        return FEATURE_NETWORKS[name](K, shape[0])
     if not images:
         raise UserError(f"model: {name} takes images, the data are {described(shape)}. Take mlp.")
     smallest, largest, build = IMAGE_NETWORKS[name]

@@ -9,6 +9,7 @@ import numpy as np
 
 from odst.data.decoding import Fit
 from odst.data.sources import open_sources
+from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.progress import stage
@@ -31,11 +32,11 @@ def read_set(
     fit: Fit = "crop",
     *,
     labelled: bool = False,
-    encoder: str | None = None,
+    encoder: str | Embedder | None = None,
 ) -> ReadSet:
     """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image.
 
-    `encoder` is the spec of a backbone: the vectors come beside the images, rounded as a pool's are.
+    `encoder` is a backbone, its spec or opened before: the vectors come beside the images, rounded as a pool's are.
     """
     sources = open_sources(specs)
     names = ", ".join(source.name for source in sources)

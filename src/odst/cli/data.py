@@ -64,7 +64,7 @@ def get_sets(
     for spec in backbones:
         from odst.vision.hubs import fetch_backbone  # imports torch, which sets do without
 
-        typer.echo(f"{spec}: {fetch_backbone(spec)}")
+        echo(f"{spec}: {fetch_backbone(spec)}")
     with bars():
         for name in names:
             for path in get(name, via=via):

@@ -36,7 +36,7 @@ def read_set(
 ) -> ReadSet:
     """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image.
 
-    `encoder` is the spec of a backbone: the vectors come beside the images, rounded as a pool's are.
+    `encoder` is a backbone, its spec or opened before: the vectors come beside the images, rounded as a pool's are.
     """
     sources = open_sources(specs)
     names = ", ".join(source.name for source in sources)

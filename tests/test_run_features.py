@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -133,13 +134,14 @@ def test_killed_while_it_packs_trains_or_labels_a_run_ends_with_the_same_bits(ru
 
 
 def test_the_report_shows_pictures_and_needs_no_backbone(run: Path, world: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
+    copy, other = shutil.copytree(run, tmp_path / "run"), tmp_path / "other"
+    assert command("run", world / "odst.toml", "--out", other, "--method", "st", "--quiet").code == 0
     hidden = world / "encoder.hidden"
     (world / "encoder.pth").rename(hidden)
     try:
         assert command("report", copy).code == 0
         pool = pool_of(RunDir(copy))
-        assert command("compare", copy, run, "--out", tmp_path / "compare.html").code == 0
+        assert command("compare", copy, other, "--out", tmp_path / "compare.html").code == 0
     finally:
         hidden.rename(world / "encoder.pth")
     assert pool.shown.shape[1:] == (16, 16, 3)
@@ -232,7 +234,7 @@ def test_where_the_pools_vectors_came_from_stored_pixels_all_sets_go_through_as_
     assert prepared.encoding.to_json()["side"] == 16
     np.testing.assert_array_equal(prepared.data.pool.x[:], prepared.data.labelled.x)
     assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
-    files, x = rows_of(world / "test")
+    _, x = rows_of(world / "test")
     assert command("predict", tmp_path / "run", world / "test", "--parquet", tmp_path / "answers.parquet").code == 0
     p = odst.load(tmp_path / "run").predict_proba(x)
     assert pq.read_table(tmp_path / "answers.parquet")["confidence"].to_pylist() == p.max(axis=1).tolist()
@@ -270,8 +272,10 @@ def test_an_onnx_backbone_runs_and_says_that_it_cannot_be_exported_yet(world: Pa
     import torch
 
     net = tiny_encoder.make().eval()
-    torch.onnx.export(net, (torch.zeros(2, 3, 24, 24),), tmp_path / "net.onnx", dynamo=True, verbose=False,
-                      dynamic_shapes=({0: torch.export.Dim("n")},))  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (torch.zeros(2, 3, 24, 24),), tmp_path / "net.onnx", dynamo=True, verbose=False,
+                          dynamic_shapes=({0: torch.export.Dim("n")},))  # fmt: skip
     file = config(world / "onnx.toml", backbone=f"onnx:{tmp_path}/net.onnx")
     assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
     said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
@@ -298,3 +302,10 @@ def test_a_backbone_goes_with_a_new_network(world: Path, tmp_path: Path) -> None
     assert "leave pretrained and weights out" in fails("run", file, "--set", "model.pretrained=true")
     said = fails("run", file, "--out", tmp_path / "run", "--set", "model.name=small")
     assert "small takes images, the data are feature vectors of length 216. Take mlp." in said
+
+
+def test_killed_while_its_pool_was_begun_a_run_goes_on(world: Path, tmp_path: Path) -> None:
+    building = tmp_path / "run" / "pool" / "building"
+    building.mkdir(parents=True)
+    (building / ".order.json.abc.part").write_text("{")  # what is left of a write that was cut off
+    assert prepare(read_config(str(world / "odst.toml"), {}), tmp_path / "run").data.pool.x.shape == (150, 216)

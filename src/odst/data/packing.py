@@ -94,10 +94,16 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
                 shutil.rmtree(out / "building", ignore_errors=True)
                 return found
             return None
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    begun_only = out.is_dir() and all(_is_remnant(file) for file in out.rglob("*") if not file.is_dir())
+    if out.exists() and not begun_only:
         raise UserError(f"{out}: there are other files here already. Choose a new or empty folder for --out.")
     write_json(begun, order)
     return None
+
+
+def _is_remnant(file: Path) -> bool:
+    """Of a process that was killed while it wrote."""
+    return file.name.startswith(".") and file.suffix == ".part"
 
 
 def _whole_shards(out: Path) -> list[dict[str, Any]]:

@@ -76,8 +76,10 @@ def _galleries(found: Findings, images: bool) -> tuple[list[RoundGalleries], Alb
     if pool is None or not students:
         return [], None
     shown = pool.shown if images else None
-    album = None if shown is None else Album(shown.shape[1:])
-    most, sheets = gallery_size(album, shown, len(students) * found.K, ROWS) if album and shown else (0, 0)
+    album, most, sheets = None, 0, 0
+    if shown is not None:
+        album = Album(shown.shape[1:])
+        most, sheets = gallery_size(album, shown, len(students) * found.K, ROWS)
     chosen = [choose(found, one, scan_round(found, one, most), most) for one in students]
     if album and shown is not None:
         for one in reversed(chosen):  # where not all fit, the last round comes first

@@ -142,6 +142,10 @@ def make_network(
     It takes float32 NCHW in [0, 1], or (B, D), to logits (B, K). Its weights are drawn from torch's global generator. Without
     images, `shape` is that of a row, (H, W, 3) or (D,), and `mean` and `std` are per channel in [0, 1], or per feature.
     """
+    if images is not None and not hasattr(images, "shape"):
+        raise UserError(
+            f"model: make_network takes the labelled images, got {images!r}. A row's shape goes in as shape=."
+        )
     if images is not None:
         shape, (mean, std) = tuple(images.shape[1:]), statistics(images)
     if not shape:

@@ -21,6 +21,7 @@ NETWORK = """
 from torch import nn
 
 def build(K):
+    # {note}
     return nn.Sequential(nn.Flatten(), nn.Linear(12 * 12 * 3, {width}), Activation(), nn.Linear({width}, K))
 
 class Activation(nn.Module):
@@ -52,8 +53,8 @@ def own(place: Path, **changes: dict) -> Config:
     return parse_config({key: value | changes.get(key, {}) for key, value in values.items()}, "test")
 
 
-def write_network(place: Path, width: int, activation: str) -> None:
-    (place / "mine.py").write_text(NETWORK.format(width=width, activation=activation))
+def write_network(place: Path, width: int, activation: str, note: str = "") -> None:
+    (place / "mine.py").write_text(NETWORK.format(width=width, activation=activation, note=note))
     sys.modules.pop("mine", None)
 
 
@@ -69,8 +70,10 @@ def test_fresh_trains_the_base_anew_instead_of_taking_that_of_the_run_it_moved_a
     assert "the base of one is the same: taking it over" in log_of(place / "runs" / "two")
 
 
-@pytest.mark.parametrize("change", [(9, "relu"), (8, "tanh")], ids=["wider", "other code"])
-def test_a_changed_network_of_ones_own_is_another_base(place: Path, change: tuple[int, str]) -> None:
+@pytest.mark.parametrize(
+    "change", [(9, "relu"), (8, "tanh"), (8, "relu", "begins otherwise")], ids=["wider", "part", "factory"]
+)
+def test_a_changed_network_of_ones_own_is_another_base(place: Path, change: tuple) -> None:
     mine = own(place, model={"name": "mine:build"})
     write_network(place, 8, "relu")
     execute(mine, place / "runs" / "one")
@@ -80,8 +83,8 @@ def test_a_changed_network_of_ones_own_is_another_base(place: Path, change: tupl
 
 
 def test_the_key_of_a_network_is_the_same_for_the_same_network() -> None:
-    networks = [make_network(name, 3, shape=(12, 12, 3), mean=0.5, std=0.2) for name in ("tiny", "tiny")]
-    assert len({network_key(one) for one in networks}) == 1
+    networks = [make_network(name, 3, shape=(12, 12, 3)) for name in ("tiny", "tiny")]
+    assert len({network_key("tiny", one) for one in networks}) == 1
 
 
 def test_a_folder_with_a_picture_in_it_is_no_run_directory(place: Path) -> None:

@@ -18,7 +18,7 @@ from odst.report.comparison import write_comparison
 from odst.report.findings import gather
 from odst.report.galleries import ladder, scan_round
 from odst.report.page import render_report, write_report
-from odst.report.plots import nice_ticks
+from odst.report.plots import Series, nice_ticks, rounds_chart
 from odst.report.pool_scan import EDGES, Stops, scan_pool
 from odst.report.sprites import Album
 from odst.report.templates import Hidden
@@ -73,6 +73,10 @@ def test_names_with_tags_quotes_and_emoji_are_shown_as_text(page: str) -> None:
     assert read.tags.count("script") == 2
     assert "img" not in read.tags
     assert not [key for key, _ in read.attributes if key.startswith("on")]
+
+
+def test_values_that_are_all_but_equal_can_be_drawn() -> None:
+    assert "svg" in rounds_chart("ECE", [Series("ECE", "c1", [1e-12, 1e-12, 0.0])])
 
 
 def test_the_page_asks_nothing_of_any_server(page: str) -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from odst.data.images import Pool
+from odst.errors import UserError
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
 from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, thresholds
@@ -161,3 +162,9 @@ def test_repeats_are_random(max_copies):
     logits = np.stack([np.linspace(1, 2, 10), np.zeros(10)], axis=1)
     counts = sum(choose(logits, [0, 0], 15, max_copies=max_copies, seed=s).copies for s in range(200))
     assert abs(counts / 200 - 1.5).max() < 0.2
+
+
+@pytest.mark.parametrize("excluded", [np.array([True, False, True, False, False]), np.array([-1]), np.array([5])])
+def test_a_mask_or_an_id_outside_the_pool_is_no_list_of_excluded_ids(excluded):
+    with pytest.raises(UserError, match="excluded holds pool ids from 0 to 4"):
+        Pool(np.zeros((5, 2), np.float32), excluded=excluded)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from odst.data.images import Counted, Data, Images, check_images, is_image
+from odst.data.images import Data, Images, check_images, is_counted, is_image
 from odst.errors import UserError
 from odst.recipe import Recipe
 
@@ -77,7 +77,7 @@ def _check_labels(name: str, y: np.ndarray, n: int, classes: tuple[str, ...], ev
 
 
 def check_finite(name: str, x: Images, block: int = 65536) -> None:
-    if is_image(x) or isinstance(x, Counted):
+    if is_image(x) or is_counted(x):
         return
     for start in range(0, len(x), block):
         bad = ~np.isfinite(x[start : start + block]).all(axis=1)

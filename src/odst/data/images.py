@@ -70,7 +70,13 @@ class Pool:
 
     def __post_init__(self) -> None:
         """Whoever looks an id up among the excluded may rely on their order."""
-        object.__setattr__(self, "excluded", np.unique(np.asarray(self.excluded, np.int64)))
+        ids = np.unique(np.asarray(self.excluded))
+        if len(ids) and (ids.dtype.kind not in "iu" or ids[0] < 0 or ids[-1] >= len(self.x)):
+            raise UserError(
+                f"pool: excluded holds pool ids from 0 to {len(self.x) - 1}, got {ids.dtype} {ids[0]} to {ids[-1]}. "
+                "For a mask give np.flatnonzero(mask)."
+            )
+        object.__setattr__(self, "excluded", ids.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -113,6 +119,11 @@ class Data:
     @property
     def K(self) -> int:
         return len(self.classes)
+
+
+def is_counted(x: Images) -> bool:
+    """Whether some of it is only counted, and cannot be read yet."""
+    return isinstance(x, Counted) or any(is_counted(part) for part in getattr(x, "parts", ()))
 
 
 def is_image(x: Images) -> bool:

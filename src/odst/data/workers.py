@@ -225,13 +225,19 @@ def from_item(sources: list[Source], counts: list[int], start: int, decoder: Dec
 def _death(process: SpawnProcess) -> UserError:
     """How a process ended, and what most likely ended it."""
     process.join(10)
-    code = process.exitcode or 0
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    why = ", most likely for want of memory" if code == -9 else ""
+    code = process.exitcode
+    names = {-one.value: one.name for one in signal.Signals}
+    how = (
+        "does not answer"
+        if code is None
+        else f"was ended by {names[code]}"
+        if code in names
+        else f"ended with exit code {code}"
+    )
+    why = ", most likely for want of memory: take fewer processes (--workers) or smaller images" if code == -9 else ""
     return UserError(
-        f"a decoding process {how}{why}. Give the same command again with fewer --workers: it goes on where it "
-        'stopped. A Python script of your own must begin its work under `if __name__ == "__main__":`, for every such process '
-        "reads the script anew."
+        f"a decoding process {how}{why}. The same command goes on where it stopped. A Python script of your own must begin "
+        'its work under `if __name__ == "__main__":`, for every such process reads the script anew.'
     )
 
 

@@ -27,7 +27,7 @@ class Axes:
     def at(self, x: float, y: float) -> tuple[float, float]:
         right, top = self.width - 12, 14
         across = (x - self.x[0]) / (self.x[1] - self.x[0])
-        up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1.0)
         return (
             round(self.left + across * (right - self.left), 1),
             round(self.height - self.bottom - up * (self.height - self.bottom - top), 1),

@@ -123,11 +123,11 @@ def presets() -> list[str]:
 def read_config(name: str, changes: dict[str, Any]) -> Config:
     """A config file, a preset's name, or a run directory, with `section.key` changes applied."""
     path = Path(name)
-    if name in presets() and not (path / CONFIG_FILE).exists():  # a folder may have the name of a preset
+    if name in presets() and not (path / CONFIG_FILE).is_file():  # a folder may have the name of a preset
         path = PRESETS / f"{name}.toml"
     elif path.is_dir():
         path = path / CONFIG_FILE
-        if not path.exists():
+        if not path.is_file():
             raise UserError(
                 f"{name}: this folder is no run directory: there is no {CONFIG_FILE} in it. Give a config, a preset or a run."
             )

@@ -92,7 +92,9 @@ class RunDir:
         """Nothing there but what a run writes before run.json: it was killed while it packed its pool or began."""
         mine = {CONFIG_FILE: dump_config(config).encode()}
         return all(
-            file == self.pool or file.suffix == ".part" or (file.is_file() and file.read_bytes() == mine.get(file.name))
+            file == self.pool
+            or file.suffix == ".part"
+            or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
 

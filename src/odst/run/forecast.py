@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from odst.data.images import Counted, is_image
+from odst.data.images import is_counted, is_image
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
 from odst.run.config import Config
@@ -49,7 +49,7 @@ def forecast(config: Config, out: Path) -> str:
         lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent, 0)}")
     model = len(weights(prepared.make_model()))
     disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
-    if data.pool is not None and isinstance(data.pool.x, Counted):  # it will be packed into the run directory
+    if data.pool is not None and is_counted(data.pool.x):  # it will be packed into the run directory
         disk += math.prod(data.pool.x.shape) * data.pool.x.dtype.itemsize
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
     lines.append(f"time        about {duration(seconds, 0)}")

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import logging
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from torch import nn
 
 from odst.data.checks import check_data
 from odst.data.encoding import CachedEmbedder, Encoding
-from odst.data.images import Counted, Data, Pool, fingerprint, is_image
+from odst.data.images import Data, Pool, fingerprint, is_counted, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.pool import is_packed
 from odst.data.sets import DataSection
@@ -34,7 +35,7 @@ from odst.vision.augmentation import augmenter
 from odst.vision.backbones import Identity
 from odst.vision.finetuning import head_of
 from odst.vision.hubs import state_hash
-from odst.vision.networks import make_network
+from odst.vision.networks import make_network, normalisation
 
 log = logging.getLogger("odst")
 
@@ -62,7 +63,9 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
     check_data(recipe, data, given)
     _check_corruptions(config, data)
     device = pick_device(config.run.device)
-    make_model = partial(make_network, K=data.K, images=data.labelled.x, **config.model.network())
+    mean, std = normalisation(config.model.name, data.labelled.x)  # once: every round makes a network
+    shape = tuple(data.labelled.x.shape[1:])
+    make_model = partial(make_network, K=data.K, shape=shape, mean=mean, std=std, **config.model.network())
     make_model()  # an unknown network, augmentation or number format is an error now, not when the run has begun
     for schedule in config.schedules():
         resolve(schedule.precision, device)
@@ -127,7 +130,7 @@ def _closed(config: Config, pool: Pool | None) -> Pool | None:
     """For a method of the closed world the pool without its unrelated images: possible only where the truth is known."""
     if not config.recipe().closed_world or config.data.closed_pool:
         return pool
-    if pool is not None and isinstance(pool.x, Counted) and config.data.pool_truth:
+    if pool is not None and is_counted(pool.x) and config.data.pool_truth:
         return pool  # still to be packed, and its truth with it
     if pool is None or pool.truth is None:
         raise UserError(
@@ -155,8 +158,9 @@ def sets_of(run: RunDir) -> Data:
 
 def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
     """Of val_in and test, as the run kept them; a run of an older odst kept none, and its images are read again."""
-    if kept := run.labels(t):
-        return kept
+    for one in (t, *run.rounds()):  # a run that an older odst began has them in its later rounds only
+        if kept := run.labels(one):
+            return kept
     data = sets_of(run)
     return {"val_in": data.val_in.y} | ({} if data.test is None else {"test": data.test.y})
 
@@ -171,7 +175,10 @@ def pool_of(run: RunDir) -> Pool | None:
     elif section.pool is None:
         return None
     else:
-        pool = _closed(config, load_pool(section, run.pool, classes))
+        pool = load_pool(section, None, classes)
+        if is_counted(pool.x):
+            raise UserError(f"{run.path}: its pool {section.pool} is packed no more. Put the packed pool back.")
+        pool = _closed(config, pool)
     _check_pool(run, pool)
     return pool
 
@@ -219,7 +226,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
         "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
         "encoder": encoder,
-        "network": network_key(model),
+        "network": network_key(config.model.name, model),
         "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
         "schedule": asdict(config.schedules()[0]),
         "seed": config.run.seed,
@@ -245,11 +252,13 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def network_key(model: nn.Module) -> str:
-    """A hash of what a network is: the shapes of its weights, and the code of those of its parts that are not torch's or ours."""
+def network_key(name: str, model: nn.Module) -> str:
+    """A hash of what a network is: the shapes of its weights, and the code of a factory of one's own and of those of its parts
+    that are not torch's or ours."""
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
     own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
-    files = {file for kind in own if (file := _source(kind)) is not None}
+    factory = sys.modules.get(name.partition(":")[0]) if ":" in name else None
+    files = {file for one in [*own, *([factory] if factory else [])] if (file := _source(one)) is not None}
     return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
 
 
@@ -260,9 +269,9 @@ def begun_key(model: nn.Module) -> str:
     return state_hash({name: value for name, value in state.items() if id(value) not in drawn})
 
 
-def _source(kind: type) -> str | None:
+def _source(code: Any) -> str | None:
     try:
-        return inspect.getsourcefile(kind)
+        return inspect.getsourcefile(code)
     except (TypeError, OSError):  # made at a prompt
         return None
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from odst.data.images import Counted, Data
+from odst.data.images import Data, is_counted
 from odst.data.sets import class_numbers
 from odst.errors import UserError
 from odst.files import whole
@@ -108,7 +108,7 @@ def read_selection(file: Path, data: Data) -> Selection:
     if (copies < 1).any():
         raise UserError(f"{file}: repeats is at least 1, got {copies.min()}. Take images that are not used out of it.")
     ids = _integers(file, table, "pool_id") if "pool_id" in names else None
-    if isinstance(data.pool.x, Counted):  # still to be packed: which images they are is seen then
+    if is_counted(data.pool.x):  # still to be packed: which images they are is seen then
         ids = np.arange(len(labels))
     elif "content_hash" in names:
         ids = _find(table.column("content_hash").to_pylist(), ids, data, file)

@@ -174,10 +174,12 @@ def make_network(
     With `pretrained` weights, or those of a file, only the head is fresh, and the network normalises as it has learnt to.
     `blank` makes the same network for weights that are still to come: of a finished run, say.
     """
+    if images is not None and not hasattr(images, "shape"):
+        raise UserError(
+            f"model: make_network takes the labelled images, got {images!r}. A row's shape goes in as shape=."
+        )
     if images is not None:
-        shape = tuple(images.shape[1:])
-        if name != "head":  # which goes by directions, and few rows say little of a spread
-            mean, std = statistics(images)
+        shape, (mean, std) = tuple(images.shape[1:]), normalisation(name, images)
     if not shape:
         raise UserError(f"model: {name} for what rows? Give make_network the labelled images, or the shape of a row.")
     if pretrained or weights or name in PACKAGED:
@@ -187,6 +189,11 @@ def make_network(
     dims = (1, -1, 1, 1) if len(shape) == 3 else (1, -1)
     levels = (torch.tensor(one).float().expand(shape[-1]).clone().view(dims) for one in (mean, std))
     return Normalised(body, *levels, frozen=freeze == "backbone")
+
+
+def normalisation(name: str, images: Any) -> tuple[float | Sequence[float], float | Sequence[float]]:
+    """The mean and spread that a network of this name divides by; `head` goes by directions, and few rows say little of them."""
+    return (0.0, 1.0) if name == "head" else statistics(images)
 
 
 def statistics(images: Any) -> tuple[list[float], list[float]]:

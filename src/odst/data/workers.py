@@ -160,14 +160,18 @@ def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | Embed
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 
 
+def processors() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int:
     """How many processes decode so many items: as many as asked for, or as there are processors, while each is worth its start.
 
     Features are only copied, which a process would not make faster.
     """
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     worth = WORTH_A_PROCESS if decoder.embedder is None else WORTH_EMBEDDING
-    return 1 if decoder.width is not None else min(asked or every, 1 + items // worth)
+    return 1 if decoder.width is not None else min(asked or processors(), 1 + items // worth)
 
 
 def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Iterator[Batch]:

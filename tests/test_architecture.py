@@ -12,7 +12,7 @@ ORDER = [
 ]  # fmt: skip
 DATA = [
     "images", "views", "decoding", "items", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
-    "formats.tables", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
+    "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
     "named.catalogue", "named.download", "sources", "shards", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip

@@ -287,7 +287,7 @@ def test_an_onnx_backbone_runs_and_says_that_it_cannot_be_exported_yet(world: Pa
     [
         ({"backbone": "mobilenetv3"}, "no backbone of this name; did you mean mobilenetv2?"),
         ({"backbone": "torch:gone.pth#tiny_encoder:make@24"}, "there is no file"),
-        ({"labelled": "vectors.npy"}, "embeds pictures"),
+        ({"labelled": "vectors.npy"}, "only pictures are embedded"),
     ],
 )
 def test_what_cannot_be_embedded_is_one_line(world: Path, tmp_path: Path, change: dict, says: str) -> None:

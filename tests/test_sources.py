@@ -269,7 +269,7 @@ def faults(tmp: Path) -> dict[str, str]:
         "text.npy": "not a readable .npy",
         "text.npz": "not a readable .npz",
         "notes.doc": "not a source",
-        "ints.npy": "float16 or float32",
+        "ints.npy": "float32 or float64",
         "float_images.npy": "expected images",
         "objects.npy": "not a readable .npy",
         "none.npy": "no rows",
@@ -334,3 +334,128 @@ def test_the_real_sets_load_by_path_and_split(real_data: Path) -> None:
     assert found.x.shape == (3000, 32, 32, 3)
     assert set(found.labels or ()) == set("0123456789")
     assert open_source(f"{real_data}/cifar10_train.parquet?split=val_in").count() == 2000
+
+
+# --- vectors that exist already
+
+
+def vectors(n: int, d: int = 5, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, d)).astype(dtype)
+
+
+def write_vectors(file: Path, x: np.ndarray, kind: str = "list", name: str = "embedding", **columns: list) -> Path:
+    value = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}[str(x.dtype)]
+    whole = {"list": pa.list_(value), "large": pa.large_list(value), "fixed": pa.list_(value, x.shape[1])}[kind]
+    column = pa.array([list(row) for row in x], whole)
+    pq.write_table(pa.table({**columns, name: column}), file, row_group_size=4)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["list", "large", "fixed"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_column_of_vectors_is_read_with_labels_and_the_pictures_they_are_of(
+    tmp_path: Path, kind: str, dtype: str
+) -> None:
+    x, paths = vectors(11, dtype=dtype), [f"photos/{i} é.jpg" for i in range(10)] + ["https://host/10.jpg"]
+    table = write_vectors(tmp_path / "x.parquet", x, kind, label=["cat", "dog", "cow"] * 3 + ["cat", "dog"], path=paths)
+    source = open_source(table)
+    assert (source.width, source.features) == (5, np.float16 if dtype == "float16" else np.float32)
+    read = read_set(table, 32, labelled=True)
+    assert (read.x == x.astype(source.features)).all()
+    assert read.labels == ["cat", "dog", "cow"] * 3 + ["cat", "dog"]
+    assert read.uris[3] == (tmp_path / "photos" / "3 é.jpg").as_uri()
+    assert read.uris[10] == "https://host/10.jpg"
+
+
+def test_a_question_mark_names_the_column_of_vectors_and_filters_rows(tmp_path: Path) -> None:
+    x = vectors(11)
+    table = write_vectors(tmp_path / "x.parquet", x, name="dino", split=["a", "b"] * 5 + ["a"])
+    assert (read_set(f"{table}?features=dino&split=b", 32).x == x[1::2]).all()
+    both = pq.read_table(table).append_column("embedding", pa.array([[0.5] * 3] * 11))
+    pq.write_table(both, tmp_path / "two.parquet")
+    assert read_set(f"{tmp_path / 'two.parquet'}?features=dino", 32).x.shape == (11, 5)
+    assert read_set(f"{tmp_path / 'two.parquet'}?features=embedding", 32).uris[2].endswith("two.parquet#row=2")
+    pictures = pq.read_table(write_hugging_face(tmp_path / "hf.parquet", 11)).append_column("embedding", both["dino"])
+    pq.write_table(pictures, tmp_path / "hf.parquet")
+    assert read_set(tmp_path / "hf.parquet", 32).x.shape == (11, 32, 32, 3)  # pictures, unless vectors are asked for
+    assert (read_set(f"{tmp_path / 'hf.parquet'}?features=embedding", 32).x == x).all()
+
+
+def test_tables_of_vectors_are_many_sources_and_can_be_taken_up_anywhere(tmp_path: Path) -> None:
+    x = vectors(20)
+    (tmp_path / "in").mkdir()
+    write_vectors(tmp_path / "in" / "0.parquet", x[:11])
+    write_vectors(tmp_path / "in" / "1.parquet", x[11:], "fixed")
+    assert (read_set(tmp_path / "in", 32).x == x).all()
+    source = open_source(tmp_path / "in" / "0.parquet")
+    for start in (0, 3, 4, 10, 11):
+        assert [item.uri.rpartition("=")[2] for item in items(source, start)] == [str(i) for i in range(start, 11)]
+
+
+def test_clip_retrievals_folder_gives_vectors_with_the_pictures_they_are_of(tmp_path: Path) -> None:
+    x = vectors(12, dtype="float16")
+    for name in ("img_emb", "metadata", "text_emb"):
+        (tmp_path / "laion" / name).mkdir(parents=True)
+    for number, rows in ((2, slice(0, 5)), (10, slice(5, 12))):  # in the order of numbers, not of names
+        np.save(tmp_path / "laion" / "img_emb" / f"img_emb_{number}.npy", x[rows])
+        ids = list(range(12))[rows]
+        table = pa.table({"image_path": [f"{i:05d}.jpg" for i in ids], "caption": ["x"] * len(ids), "label": ids})
+        pq.write_table(table, tmp_path / "laion" / "metadata" / f"metadata_{number}.parquet")
+    read = read_set(tmp_path / "laion", 32, labelled=True)
+    assert (read.x == x).all()
+    assert read.uris == [(tmp_path / "laion" / f"{i:05d}.jpg").as_uri() for i in range(12)]
+    assert read.labels == [str(i) for i in range(12)]
+    (tmp_path / "laion" / "metadata" / "metadata_10.parquet").unlink()
+    with pytest.raises(UserError, match=r"img_emb_10.npy has no table in metadata/"):
+        open_sources(tmp_path / "laion")
+
+
+def test_an_array_of_vectors_has_its_pictures_and_labels_in_a_list_beside_it(tmp_path: Path) -> None:
+    x = vectors(4, dtype="float64")
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "list.csv").write_text("path,species\na.jpg,cat\nb.jpg,dog\n,cat\nfile:///d.jpg,\n")
+    (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\nc.jpg\nd.jpg\n")
+    read = read_set(f"{tmp_path / 'x.npy'}?paths=list.csv&label=species", 32)
+    assert (read.x == x.astype(np.float32)).all()
+    assert read.x.dtype == np.float32
+    assert read.uris == [
+        (tmp_path / "a.jpg").as_uri(), (tmp_path / "b.jpg").as_uri(), f"{(tmp_path / 'x.npy').as_uri()}#row=2",
+        "file:///d.jpg",
+    ]  # fmt: skip
+    labels = [item.label for item in items(open_source(f"{tmp_path / 'x.npy'}?labels=list.csv&label=species"))]
+    assert labels == ["cat", "dog", "cat", None]
+    assert read_set(f"{tmp_path / 'x.npy'}?paths=list.txt", 32).uris[3] == (tmp_path / "d.jpg").as_uri()
+
+
+def test_faults_of_vectors_are_one_line_and_a_single_nan_is_only_rejected(tmp_path: Path) -> None:
+    x = vectors(6)
+    x[2, 3] = np.nan
+    table = write_vectors(tmp_path / "x.parquet", x)
+    read = read_set(table, 32)
+    assert [refusal.uri.rpartition("#")[2] for refusal in read.rejected] == ["row=2"]
+    assert read.rejected[0].reason == "not finite"
+    assert len(read.x) == 5
+    pq.write_table(pa.table({"embedding": [[1.0, 2.0], None, [3.0, 4.0]]}), tmp_path / "null.parquet")
+    assert read_set(tmp_path / "null.parquet", 32).x.tolist() == [[1, 2], [3, 4]]
+    pq.write_table(pa.table({"embedding": [[1.0, 2.0], [3.0], [3.0, 4.0]]}), tmp_path / "mixed.parquet")
+    pq.write_table(pa.table({"embedding": pa.array([None, None], pa.list_(pa.float32()))}), tmp_path / "none.parquet")
+    pq.write_table(pa.table({"embedding": pa.array([[]], pa.list_(pa.float32()))}), tmp_path / "empty.parquet")
+    write_vectors(tmp_path / "nan.parquet", np.full((3, 2), np.nan))
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "short.csv").write_text("path\na.jpg\n")
+    (tmp_path / "odd.csv").write_text("size\n3\n")
+    for spec, said in {
+        "mixed.parquet": "'embedding' has 1 numbers in row 1 and 2 in the first",
+        "none.parquet": "holds no list",
+        "empty.parquet": "are empty",
+        "nan.parquet": "none of its 3 items is a vector of finite numbers",
+        "x.parquet?features=clip": "there is no features column 'clip'. Its columns are embedding.",
+        "x.npy?paths=short.csv": "1 rows, but",
+        "x.npy?paths=odd.csv": "no column of paths or labels",
+        "x.npy?paths=gone.csv": "there is no such file",
+        "x.npy?paths=short.csv&split=a": "asked for 'split'",
+    }.items():
+        with pytest.raises(UserError) as error:
+            read_set(tmp_path / spec, 32)
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)

@@ -28,9 +28,11 @@ from odst.files import sha256, whole, write_json
 from odst.progress import stage
 
 
-def embed_pool(pool: Path, encoder: str, *, from_pixels: bool = False, workers: int | None = None) -> Embedder:
+def embed_pool(
+    pool: Path, encoder: str | Embedder, *, from_pixels: bool = False, workers: int | None = None
+) -> Embedder:
     """Give the pool, or every pool that it joins, the column of this backbone. One that is whole is left as it is."""
-    embedder = Embedder(encoder)
+    embedder = Embedder(encoder) if isinstance(encoder, str) else encoder
     _embed(Path(pool), embedder, from_pixels, workers)
     return embedder
 

@@ -20,6 +20,7 @@ from odst.data.features import feature_folder, feature_manifest
 from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
+from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
@@ -38,11 +39,11 @@ def build_pool(
     workers: int | None = None,
     keep_duplicates: bool = False,
     shard_rows: int | None = None,
-    encoder: str | None = None,
+    encoder: str | Embedder | None = None,
 ) -> dict[str, Any]:
     """Pack every image of `specs` into the folder `out` and return its manifest. A finished pool is left as it is.
 
-    `encoder` is the spec of a backbone: its vectors become a column of the pool, and images are made from what it sees.
+    `encoder` is a backbone, its spec or opened before: its vectors become a column of the pool, and images are made from what it sees.
     """
     specs = [specs] if isinstance(specs, str | Path) else list(specs)
     for spec in specs:
@@ -200,6 +201,8 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
         shutil.rmtree(building)
         (out / "shards").rmdir()
         shutil.rmtree(out / "features", ignore_errors=True)
+        if decoder.width is not None:
+            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} vectors is finite.")
         raise UserError(
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."

@@ -4,6 +4,7 @@
     POOL/shards/00000.npy   rows, in the order of the pool ids
     POOL/index.parquet      id, source, hash, width, height, label
     POOL/rejected.parquet   source, reason, detail
+    POOL/features           vectors of encoders, row by row beside the shards (features.py)
     POOL/excluded.parquet   pool ids that are in the pool no more (the leak guard leaves it), in a column pool_id
     POOL/.dedup             what the leak guard has so far, until its list is whole
 

@@ -36,7 +36,7 @@ def read_set(
 ) -> ReadSet:
     """A small set, whole in memory; items that cannot be used are warned of. `labelled` asks for a label on every image.
 
-    `encoder` is the spec of a backbone: the vectors come beside the images, rounded as a pool's are.
+    `encoder` is a backbone, its spec or opened before: the vectors come beside the images, rounded as a pool's are.
     """
     sources = open_sources(specs)
     names = ", ".join(source.name for source in sources)
@@ -52,8 +52,9 @@ def read_set(
     records = [record for batch in batches for record in batch.records]
     rejected = [refusal for batch in batches for refusal in batch.rejected]
     if not records:
+        kind = "an image" if decoder.width is None else "a vector of finite numbers"
         raise UserError(
-            f"{names}: none of its {total} items is an image. The first: {rejected[0].uri}: {rejected[0].reason}."
+            f"{names}: none of its {total} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
         )
     labels = None
     if labelled:

@@ -4,7 +4,8 @@ photos/                  a folder tree; the class is the folder directly below
 list.csv list.tsv        paths, relative to the list, with an optional label column; also as parquet
 shard-000.tar            WebDataset: one sample per key, label from .cls or .json
 train.parquet?split=x    Hugging Face images; after ? come columns to filter by
-x.npy x.npz              images or features; x.npy?labels=y.npy
+x.npy x.npz              images or features; x.npy?labels=y.npy, x.npy?paths=list.csv
+set.parquet?features=e   vectors in a column of lists; clip-retrieval's folders too
 pool/                    a packed pool; pool?rows=list.csv takes the rows of its column pool_id
 and the original files of CIFAR, SVHN and Tiny Images (formats/originals.py), or a set of the catalogue by its name
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from odst.data.exclusions import check_numbering, read_ids
 from odst.data.formats.arrays import ArraySource, open_npy, open_npz
+from odst.data.formats.embeddings import LISTS, is_clip_retrieval, open_clip_retrieval, open_listed, open_vector_table
 from odst.data.formats.folders import Folder
 from odst.data.formats.originals import open_format
 from odst.data.formats.tables import PathList, open_parquet
@@ -41,7 +43,9 @@ def open_sources(specs: str | Path | Iterable[str | Path]) -> list[Source]:
     for spec in specs:
         path, query = split_spec(spec)
         mark = _mark(spec, query)
-        if path.is_dir() and (shards := _shards(path)):
+        if is_clip_retrieval(path):
+            found += open_clip_retrieval(path, _columns_only(spec, query))
+        elif path.is_dir() and (shards := _shards(path)):
             found += [open_source(f"{shard}{mark}") for shard in shards]
         elif not path.exists() and (matches := sorted(glob.glob(str(path), recursive=True))):
             found += [open_source(f"{match}{mark}") for match in matches]
@@ -71,13 +75,15 @@ def open_source(spec: str | Path) -> Source:
         _no_query(spec, query)
         return _packed(path, path.parent / rows if rows else None)
     if suffix == ".parquet":
-        return open_parquet(path, query)
+        return open_vector_table(path, query) or open_parquet(path, query)
     if suffix in (".csv", ".tsv"):
         return PathList(path, query)
     if not query and _few(path) and (source := open_format(path)) is not None:
         return source
     if suffix == ".npy":
-        labels = query.pop("labels", None)
+        labels, listed = query.pop("labels", None), query.pop("paths", None)
+        if listed or Path(labels or "").suffix.lower() in LISTS:
+            return open_listed(path, path.parent / str(listed or labels), _columns_only(spec, query))
         _no_query(spec, query)
         if labels is None and (source := open_format(path)) is not None:  # CIFAR-10.1, whose labels lie beside it
             return source
@@ -92,6 +98,12 @@ def open_source(spec: str | Path) -> Source:
     raise UserError(
         f"{spec}: not a source of images. Give a folder, a .csv, .tsv, .parquet, .tar, .npy or .npz file, or a packed pool."
     )
+
+
+def _columns_only(spec: str | Path, query: dict[str, str]) -> dict[str, str]:
+    """Rows that stand beside others cannot be picked by a column; only what the columns are can be said."""
+    _no_query(spec, {key: value for key, value in query.items() if key not in ("path", "label")})
+    return query
 
 
 def _no_query(spec: str | Path, query: dict[str, str]) -> None:

@@ -25,7 +25,9 @@ from odst.errors import UserError
 
 PART_BYTES = 4 << 20  # of decoded rows in one part: what a process holds at a time
 WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
-WORTH_EMBEDDING = 500  # pictures that are embedded too: slower, but each process must open the backbone
+WORTH_EMBEDDING = (
+    1000  # pictures that are embedded too: slower, but each process must import torch and open the backbone
+)
 TOGETHER = 16  # pictures: parts are multiples of what a backbone takes at a time
 
 
@@ -134,6 +136,8 @@ class Decoder:
     def _read(self, data: bytes | np.ndarray, side: int) -> tuple[np.ndarray, int, int, np.ndarray | None]:
         """The row, width and height as they were, and the picture at `side` pixels for the embedder if there is one."""
         if self.width is not None and isinstance(data, np.ndarray):
+            with np.errstate(over="ignore"):
+                data = data.astype(self.dtype, copy=False)
             if not np.isfinite(data).all():
                 raise Rejected("not finite", "a feature is NaN or infinite")
             return data, self.width, 1, None
@@ -152,10 +156,12 @@ class Decoder:
 
 
 def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | Embedder | None = None) -> Decoder:
-    """`encoder` is the spec of a backbone that embeds each picture as well."""
+    """`encoder` is a backbone that embeds each picture as well: its spec, or opened before."""
     kinds = [source.features for source in sources if source.features is not None]
     if encoder is not None and kinds:
-        raise UserError(f"{sources[0].name}: it holds vectors already, and {encoder} embeds pictures. Leave it out.")
+        raise UserError(
+            f"{sources[0].name}: it holds vectors already; only pictures are embedded. Leave the backbone out."
+        )
     embedder = Embedder(encoder) if isinstance(encoder, str) else encoder
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 

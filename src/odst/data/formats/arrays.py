@@ -60,9 +60,9 @@ class ArraySource:
         if len(self.rows) == 0:
             raise UserError(f"{path}: it has no rows, or none that is asked for. Give at least one image.")
         if len(array.shape) == 2:
-            if array.dtype not in (np.float16, np.float32):
+            if array.dtype not in (np.float16, np.float32, np.float64):
                 raise UserError(
-                    f"{path}: features are float16 or float32, got {array.dtype}. Convert with .astype('float32')."
+                    f"{path}: features are float16, float32 or float64, got {array.dtype}. Convert with .astype('float32')."
                 )
         elif (
             array.dtype != np.uint8
@@ -72,7 +72,8 @@ class ArraySource:
             raise UserError(
                 f"{path}: expected images (uint8, n×H×W×3) or features (float, n×D), got {array.dtype} {tuple(array.shape)}."
             )
-        self.features = array.dtype if len(array.shape) == 2 else None
+        kept = np.dtype(np.float32) if array.dtype == np.float64 else array.dtype
+        self.features = kept if len(array.shape) == 2 else None
         self.width = array.shape[1] if len(array.shape) == 2 else None
 
     def count(self) -> int:

@@ -44,7 +44,7 @@ class PictureTable:
     def __init__(self, path: Path, schema: pa.Schema, pictures: str, query: dict[str, str]):
         self.name, self.path, self.pictures = str(path), path, pictures
         query = {key: value for key, value in query.items() if key != "image"}
-        self.label = choose(str(path), "label", _plain(schema), LABELS, query.pop("label", None))
+        self.label = choose(str(path), "label", plain_columns(schema), LABELS, query.pop("label", None))
         self.where = query
         for column in query:
             choose(str(path), "filter", schema.names, (), column)
@@ -76,7 +76,7 @@ class PictureTable:
         return np.flatnonzero(keep)
 
     def parts(self, start: int, most: int) -> Iterator[Encoded]:
-        columns = [self.pictures] + ([self.label] if self.label else [])
+        columns = list(dict.fromkeys(self._columns()))
         first = 0
         with pq.ParquetFile(self.path, buffer_size=1 << 20) as file:
             for group in range(file.metadata.num_row_groups):
@@ -94,6 +94,9 @@ class PictureTable:
                             yield self._part(batch.take(pa.array(inside)), first + low + inside)
                         low += len(batch)
                 first += file.metadata.row_group(group).num_rows
+
+    def _columns(self) -> list[str]:
+        return [self.pictures] + ([self.label] if self.label else [])
 
     def _few(self, file: pq.ParquetFile, group: int, most: int) -> int:
         """Rows that are PART_BYTES on average: photographs of several megabytes come one or two at a time."""
@@ -135,7 +138,7 @@ class PathList:
 
     def __init__(self, path: Path, query: dict[str, str]):
         self.name, self.path, query = str(path), path, dict(query)
-        columns = _plain(pq.read_schema(path)) if _is_parquet(path) else _header(path)
+        columns = table_columns(path)
         column = choose(str(path), "path", columns, PATHS, query.pop("path", None))
         if column is None:
             likely = ", ".join(PATHS)
@@ -159,7 +162,7 @@ class PathList:
             yield Files(os.fsencode(root), file_uri(root), [(_path(path), label, "") for path, label in rows])
 
     def _rows(self) -> Iterator[tuple[str, str | None]]:
-        for row in _parquet_rows(self.path, self._columns()) if _is_parquet(self.path) else _text_rows(self.path):
+        for row in table_rows(self.path, self._columns()):
             if all(str(row[key]) == value for key, value in self.where.items()):
                 label = row[self.label] if self.label else None
                 yield str(row[self.column] or ""), None if label in (None, "") else label_text(label)
@@ -172,6 +175,25 @@ def _path(text: str) -> bytes:
     if text.startswith("file://"):
         return unquote_to_bytes(text.removeprefix("file://").partition("#")[0])
     return text.encode("utf-8", "surrogateescape")
+
+
+def table_columns(path: Path) -> list[str]:
+    """Columns with one value a row; a .txt has one, its lines."""
+    if path.suffix.lower() == ".txt":
+        return ["path"]
+    return plain_columns(read_schema(path)) if _is_parquet(path) else _header(path)
+
+
+def table_rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
+    if path.suffix.lower() == ".txt":
+        return _text_lines(path)
+    return _parquet_rows(path, columns) if _is_parquet(path) else _text_rows(path)
+
+
+def _text_lines(path: Path) -> Iterator[dict[str, str]]:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        for line in file:
+            yield {"path": line.rstrip("\n")}
 
 
 def _is_parquet(path: Path) -> bool:
@@ -205,13 +227,17 @@ def _parquet_rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def open_parquet(path: Path, query: dict[str, str]) -> PictureTable | PathList:
-    """Decide by the columns: pictures inside, or paths."""
+def read_schema(path: Path) -> pa.Schema:
     try:
-        schema = pq.read_schema(path)
+        return pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable parquet file ({error}). Fetch or write it again.") from None
-    inside = [field.name for field in schema if _holds_pictures(field.type)]
+
+
+def open_parquet(path: Path, query: dict[str, str]) -> PictureTable | PathList:
+    """Decide by the columns: pictures inside, or paths."""
+    schema = read_schema(path)
+    inside = [field.name for field in schema if holds_pictures(field.type)]
     asked = query.get("image")
     if asked is not None and asked not in inside:
         raise UserError(
@@ -223,12 +249,12 @@ def open_parquet(path: Path, query: dict[str, str]) -> PictureTable | PathList:
     return PictureTable(path, schema, asked or likely[0], query)
 
 
-def _plain(schema: pa.Schema) -> list[str]:
+def plain_columns(schema: pa.Schema) -> list[str]:
     """Columns with one value a row: boxes and tags, which come as lists, are no labels."""
     return [field.name for field in schema if not pa.types.is_nested(field.type)]
 
 
-def _holds_pictures(kind: pa.DataType) -> bool:
+def holds_pictures(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(field.name == "bytes" for field in kind)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)

@@ -212,10 +212,13 @@ def test_a_packaged_backbone_is_fine_tuned_alone_and_by_two_processes(tmp_path: 
     path = os.pathsep.join([str(Path(odst.__file__).parent.parent), str(Path(__file__).parent)])
     for out, call in (("one", ["odst_main.py"]), ("again", ["odst_main.py"]), ("two", torchrun)):
         (tmp_path / out).mkdir()  # so that none takes over the base of another
-        done = subprocess.run(
-            [sys.executable, *call, "run", str(file), "--out", f"{out}/run", "--quiet"],
-            cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}, capture_output=True, text=True,
-        )  # fmt: skip
+        for _ in range(3):
+            done = subprocess.run(
+                [sys.executable, *call, "run", str(file), "--out", f"{out}/run", "--quiet"],
+                cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}, capture_output=True, text=True,
+            )  # fmt: skip
+            if "terminate called without an active exception" not in done.stderr:  # torch, while it shuts down
+                break
         assert done.returncode == 0, done.stderr
     assert artefacts(tmp_path / "one" / "run") == artefacts(tmp_path / "again" / "run")
     begun = open_backbone("mobilenetv2@28").module.state_dict()

@@ -309,3 +309,10 @@ def test_killed_while_its_pool_was_begun_a_run_goes_on(world: Path, tmp_path: Pa
     building.mkdir(parents=True)
     (building / ".order.json.abc.part").write_text("{")  # what is left of a write that was cut off
     assert prepare(read_config(str(world / "odst.toml"), {}), tmp_path / "run").data.pool.x.shape == (150, 216)
+
+
+def test_a_dry_run_counts_the_embedding_of_a_pool_and_writes_nothing(world: Path, tmp_path: Path) -> None:
+    done = command("run", world / "odst.toml", "--out", tmp_path / "run", "--dry-run")
+    assert done.code == 0, done.err
+    assert "vectors     of the pool, by torch:encoder.pth#tiny_encoder:make (" in done.out
+    assert not (tmp_path / "run").exists()

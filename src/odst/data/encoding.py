@@ -101,7 +101,7 @@ class Encoding:
             return found._replace(x=found.vectors)
         found = read_set(specs, self.side, fit, labelled=labelled)
         if not is_image(found.x):
-            raise UserError(f"{specs}: it holds vectors already, and {self.identity.name} embeds pictures.")
+            raise UserError(f"{specs}: it holds vectors already; only pictures are embedded. Leave the backbone out.")
         return found._replace(x=self.embed(found.x, fit, found.uris))
 
     def _of_pool(self, specs: str | Path | Sequence[str], labelled: bool) -> ReadSet | None:

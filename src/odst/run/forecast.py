@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from odst.data.encoding import Encoding
 from odst.data.images import is_counted, is_image
+from odst.data.vectors import Embedder
+from odst.data.workers import processors
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
 from odst.run.config import Config
@@ -50,7 +53,12 @@ def forecast(config: Config, out: Path) -> str:
     model = len(weights(prepared.make_model()))
     disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
     if data.pool is not None and is_counted(data.pool.x):  # it will be packed into the run directory
-        disk += math.prod(data.pool.x.shape) * data.pool.x.dtype.itemsize
+        stored = [one for one in (data.pool.x, data.pool.pictures) if one is not None and is_counted(one)]
+        disk += sum(math.prod(one.shape) * one.dtype.itemsize for one in stored)
+        if prepared.encoding is not None:
+            spent = m / embedding_rate(prepared.encoding)
+            seconds += spent
+            lines.append(f"vectors     of the pool, by {prepared.encoding.identity}, {duration(spent, 0)}")
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
     lines.append(f"time        about {duration(seconds, 0)}")
     return "\n".join(lines)
@@ -92,6 +100,18 @@ def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:
         training = _rate("try training", step, len(rows), device)
     model.eval()
     return training, _rate("try labelling", label, at_once, device)
+
+
+def embedding_rate(encoding: Encoding) -> float:
+    """Pictures a second that the backbone makes vectors of, on as many processes as there are processors."""
+    size = encoding.identity.size
+    pictures = np.full((32, size, size, 3), 128, np.uint8)
+    embedder = Embedder(encoding.embedder.spec)  # one that remembers nothing
+
+    def embed() -> None:
+        embedder(pictures, [""] * len(pictures))
+
+    return processors() * _rate("try embedding", embed, len(pictures), "cpu")
 
 
 def _rate(name: str, work: Callable[[], None], images: int, device: str) -> float:

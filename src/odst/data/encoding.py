@@ -45,6 +45,10 @@ class CachedEmbedder(Embedder):
             known |= found
         return np.array([known[key] for key in keys], np.float16).reshape(len(keys), self.identity.dimension)
 
+    def release(self) -> None:
+        """Give back the backbone's memory and threads while others train; it is opened again when asked."""
+        self._backbone = None
+
     def _known(self, keys: list[bytes]) -> dict[bytes, np.ndarray]:
         asked = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(keys))})"
         try:

@@ -104,12 +104,15 @@ def _encoded(data: Data, encoding: Encoding) -> Data:
     seen = encoding.embed
     pool, test = data.pool, data.test
     if pool is not None:
-        if isinstance(pool.x, Counted) or len(pool) > LARGEST_IN_MEMORY:
+        if len(pool) > LARGEST_IN_MEMORY:
             raise UserError(
                 f"model.backbone: a pool of {len(pool):,} images is embedded as a column of a packed one. "
                 "Pack it with `odst pool build`, and set data.labelled and data.pool."
             )
-        pool = replace(pool, x=seen(pool.x), pictures=pool.x, identity=pool.id)
+        if isinstance(pool.x, Counted):
+            pool = replace(pool, x=_to_come(len(pool), encoding), pictures=pool.x)
+        else:
+            pool = replace(pool, x=seen(pool.x), pictures=pool.x, identity=pool.id)
     return replace(
         data,
         labelled=replace(data.labelled, x=seen(data.labelled.x)),

@@ -95,6 +95,8 @@ def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None
             _check_encoder(run, embedder)
         encoding = open_encoding(section, packed, embedder)
     data = load_data(section, seed=config.run.seed, workspace=packed, encoding=encoding)
+    if config.model.backbone is not None:
+        embedder.release()
     return replace(data, pool=_closed(config, data.pool)), encoding
 
 

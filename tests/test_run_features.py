@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -15,11 +16,14 @@ import odst
 import tiny_encoder
 from commands import fails
 from commands import odst as command
+from odst.data.decoding import decode
 from odst.data.embedding import embed_pool
 from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.features import open_features
+from odst.data.loading import load_pool
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
+from odst.data.sets import DataSection
 from odst.errors import UserError
 from odst.run.config import read_config
 from odst.run.directory import RunDir
@@ -316,3 +320,17 @@ def test_a_dry_run_counts_the_embedding_of_a_pool_and_writes_nothing(world: Path
     assert done.code == 0, done.err
     assert "vectors     of the pool, by torch:encoder.pth#tiny_encoder:make (" in done.out
     assert not (tmp_path / "run").exists()
+
+
+def test_vectors_that_came_with_paths_are_shown_by_their_pictures(world: Path, tmp_path: Path) -> None:
+    files = sorted((world / "pool").glob("*.png"))
+    x = np.random.default_rng(0).normal(size=(len(files), 6)).astype(np.float32)
+    paths = [str(file) for file in files[:-1]] + ["gone.png"]
+    table = pa.table({"embedding": pa.array(list(x), pa.list_(pa.float32(), 6)), "path": paths})
+    pq.write_table(table, tmp_path / "vectors.parquet")
+    section = DataSection(labelled="unused", pool=str(tmp_path / "vectors.parquet"))
+    pool = load_pool(section, tmp_path / "pool", ())
+    assert pool.x.shape == (len(files), 6) and pool.shown is not None
+    shown = pool.shown[np.array([3, len(files) - 1])]
+    np.testing.assert_array_equal(shown[0], decode(files[3].read_bytes(), 64, "crop")[0])
+    assert (shown[1] == 200).all()  # what cannot be read is grey

@@ -9,8 +9,9 @@ import numpy as np
 from odst.data.embedding import embed_pool
 from odst.data.encoding import Encoding
 from odst.data.features import has_features, open_features
-from odst.data.images import Counted, Data, Labelled, Pool
+from odst.data.images import Counted, Data, Labelled, Pool, is_image
 from odst.data.packing import build_pool
+from odst.data.pictures import pictures_of
 from odst.data.pool import is_packed, open_labels, open_pool
 from odst.data.sets import DataSection, class_numbers, own_sets
 from odst.data.sources import open_sources
@@ -152,6 +153,8 @@ def load_pool(
         there = has_features(path, encoding.identity)
         x = open_features(path, encoding.identity).x if there else _to_come(len(pool), encoding)
         pool = replace(pool, x=x, pictures=pool.x)
+    elif not is_image(pool.x) and pool.sources is not None:
+        pool = replace(pool, pictures=pictures_of(pool.sources, len(pool)))
     if not section.pool_truth:
         return pool
     labels, truth = open_labels(path), np.empty(len(pool), np.int64)

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from urllib.parse import unquote_to_bytes, urlsplit
 
 import numpy as np
 
-from odst.data.decoding import Rejected, decode
 from odst.data.exclusions import IDENTITY
 from odst.data.images import Data, Pool, is_image
-from odst.data.items import read_file
+from odst.data.pictures import read_picture
 from odst.errors import UserError
 from odst.files import whole
 from odst.method.calibration import fit_temperature, top_log_odds
@@ -126,13 +124,5 @@ def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str)
 def originals(pool: Pool, ids: np.ndarray) -> list[np.ndarray]:
     """The pictures at the size of a sheet, from their files where these can be read; else as the pool has them."""
     assert pool.shown is not None
-    found = []
-    for row, uri in zip(pool.shown[ids], pool.source(ids), strict=True):
-        place = urlsplit(uri)
-        try:
-            if place.scheme != "file" or place.fragment:
-                raise Rejected("not a file of its own")
-            found.append(decode(read_file(unquote_to_bytes(place.path)), CELL, "pad", 1)[0])
-        except Rejected:
-            found.append(row)
-    return found
+    found = [read_picture(uri, CELL, "pad") for uri in pool.source(ids)]
+    return [row if one is None else one for row, one in zip(pool.shown[ids], found, strict=True)]

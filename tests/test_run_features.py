@@ -20,7 +20,7 @@ from odst.data.decoding import decode
 from odst.data.embedding import embed_pool
 from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.features import open_features
-from odst.data.loading import load_pool
+from odst.data.loading import load_pool, open_encoding
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
 from odst.data.sets import DataSection
@@ -334,3 +334,26 @@ def test_vectors_that_came_with_paths_are_shown_by_their_pictures(world: Path, t
     shown = pool.shown[np.array([3, len(files) - 1])]
     np.testing.assert_array_equal(shown[0], decode(files[3].read_bytes(), 64, "crop")[0])
     assert (shown[1] == 200).all()  # what cannot be read is grey
+
+
+def test_a_packed_set_is_read_by_its_column_and_never_by_its_thumbnails(world: Path, tmp_path: Path) -> None:
+    spec = f"torch:{world / 'encoder.pth'}#tiny_encoder:make@24"
+    build_pool(world / "test", tmp_path / "packed", size=16)
+    encoding = Encoding(CachedEmbedder(spec))
+    with pytest.raises(UserError, match="odst pool embed"):
+        encoding.read(str(tmp_path / "packed"), 16, "crop")
+    embed_pool(tmp_path / "packed", spec)
+    folder = encoding.read(str(world / "val_out"), 16, "crop")
+    both = encoding.read([str(tmp_path / "packed"), str(world / "val_out")], 16, "crop")
+    np.testing.assert_array_equal(
+        both.x[: len(both.x) - len(folder.x)], encoding.read(str(world / "test"), 16, "crop").x
+    )
+    np.testing.assert_array_equal(both.x[-len(folder.x) :], folder.x)
+
+
+def test_a_pool_made_square_in_another_way_is_refused(world: Path, tmp_path: Path) -> None:
+    spec = f"torch:{world / 'encoder.pth'}#tiny_encoder:make@24"
+    build_pool(world / "pool", tmp_path / "padded", size=16, fit="pad", encoder=spec)
+    section = DataSection(labelled=str(world / "labelled"), pool=str(tmp_path / "padded"), size=16)
+    with pytest.raises(UserError, match=r"made square by 'pad', and data\.fit is 'crop'"):
+        open_encoding(section, None, CachedEmbedder(spec))

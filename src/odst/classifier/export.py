@@ -43,6 +43,11 @@ def whole_model(classifier: Classifier) -> Calibrated:
     """The classifier with its backbone, if it has one."""
     backbone = None
     if classifier.encoding is not None:
+        if classifier.encoding.side is not None:
+            raise UserError(
+                f"{classifier.run.path}: its vectors were made from stored pixels of {classifier.encoding.side} a side, which an "
+                "exported model does not do. Serve with odst.load(), or embed the pool's originals and run again."
+            )
         backbone = open_backbone(classifier.encoding.embedder.spec, runtime="auto").module
         if backbone is None:
             raise UserError(

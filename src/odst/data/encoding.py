@@ -97,29 +97,33 @@ class Encoding:
     def read(self, specs: str | Path | Sequence[str], size: int, fit: Fit, *, labelled: bool = False) -> ReadSet:
         """A set with vectors in place of its images. Rows of a packed pool have theirs in its column already: its pixels are
         too few to make them again."""
-        if (rows := self._of_pool(specs, labelled)) is not None:
-            return rows
+        every = [specs] if isinstance(specs, str | Path) else list(specs)
+        if any(is_packed(split_spec(spec)[0]) for spec in every):
+            return _concatenated([self._read_one(spec, size, fit, labelled) for spec in every])
+        return self._read(every, size, fit, labelled)
+
+    def _read_one(self, spec: str | Path, size: int, fit: Fit, labelled: bool) -> ReadSet:
+        path, _ = split_spec(spec)
+        if not is_packed(path) or (self.side is not None and not has_features(path, self.identity)):
+            return self._read([spec], size, fit, labelled)
+        source, pool = open_source(spec), open_pool(path)
+        assert isinstance(source, ArraySource)
+        ids = source.rows
+        labels = [str(one) for one in source.labels[ids]] if labelled else None
+        x = open_features(path, self.identity).x[ids]  # without a column: one line that says how to make it
+        return ReadSet(x, labels, list(pool.source(ids)), list(pool.content_hash(ids)), [])
+
+    def _read(self, specs: Sequence[str | Path], size: int, fit: Fit, labelled: bool) -> ReadSet:
         if self.side is None:
             found = read_set(specs, size, fit, labelled=labelled, encoder=self.embedder)
             assert found.vectors is not None
             return found._replace(x=found.vectors)
         found = read_set(specs, self.side, fit, labelled=labelled)
         if not is_image(found.x):
-            raise UserError(f"{specs}: it holds vectors already; only pictures are embedded. Leave the backbone out.")
+            raise UserError(
+                f"{specs[0]}: it holds vectors already; only pictures are embedded. Leave the backbone out."
+            )
         return found._replace(x=self.embed(found.x, fit, found.uris))
-
-    def _of_pool(self, specs: str | Path | Sequence[str], labelled: bool) -> ReadSet | None:
-        spec = specs if isinstance(specs, str | Path) else specs[0] if len(specs) == 1 else ""
-        path, _ = split_spec(spec) if spec else (Path(), {})
-        if not spec or not is_packed(path) or not has_features(path, self.identity):
-            return None
-        source, pool = open_source(spec), open_pool(path)
-        assert isinstance(source, ArraySource)
-        ids = source.rows
-        labels = [str(one) for one in source.labels[ids]] if labelled else None
-        return ReadSet(
-            open_features(path, self.identity).x[ids], labels, list(pool.source(ids)), list(pool.content_hash(ids)), []
-        )
 
     def embed(self, x: Images, fit: Fit = "crop", names: Sequence[str] | None = None) -> np.ndarray:
         """Vectors of images (n, H, W, 3) of any one size, float16 (n, D)."""
@@ -137,3 +141,15 @@ class Encoding:
         if self.side is not None:
             row = fit_array(row, self.side, fit, 1)
         return fit_array(row, self.identity.size, fit, 1)
+
+
+def _concatenated(sets: list[ReadSet]) -> ReadSet:
+    """Several sets as one, in order."""
+    labels = None if sets[0].labels is None else [label for one in sets for label in one.labels or ()]
+    return ReadSet(
+        np.concatenate([one.x for one in sets]),
+        labels,
+        [uri for one in sets for uri in one.uris],
+        [hash_ for one in sets for hash_ in one.hashes],
+        [refusal for one in sets for refusal in one.rejected],
+    )

@@ -85,7 +85,13 @@ def open_encoding(section: DataSection, workspace: Path | None, embedder: Embedd
             return Encoding(embedder)
         log.info("%s: it has no vectors of %s yet; they become a column of it", path, embedder.identity)
         embed_pool(path, embedder.spec)
-    sides = {column.get("side") for column in open_features(path, embedder.identity).manifests}
+    columns = open_features(path, embedder.identity).manifests
+    if fits := {column["fit"] for column in columns} - {section.fit}:
+        raise UserError(
+            f"{path}: its vectors are of pictures made square by {min(fits)!r}, and data.fit is {section.fit!r}: one picture would "
+            f"have two vectors. Set data.fit = {min(fits)!r}, or pack the pool again."
+        )
+    sides = {column.get("side") for column in columns}
     if len(sides) > 1:
         raise UserError(
             f"{path}: of the pools that it joins some were embedded from originals and some from stored pixels. Embed "

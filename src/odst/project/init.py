@@ -108,7 +108,7 @@ def begin_project(
         val_out.write(sample, data, out)
         rows = quote(os.path.relpath((out / "val_out.csv").resolve(), packed.parent.resolve()))
         sets["val_out"] = [f"{packed}?rows={rows}"]
-        lines += _how(sample, out)
+        lines += _how(sample, out, pool.shown is not None)
     sets["pool"] = [str(packed)]
     write_text(config, _toml(project, out, len(data.labelled), len(data.val_in), data.labelled.x.shape[1:], made))
     count = np.bincount(data.labelled.y, minlength=data.K)
@@ -162,13 +162,18 @@ def _packed(project: Project, out: Path) -> Path:
     return out / "odst-pool"
 
 
-def _how(sample: val_out.Sample, out: Path) -> list[str]:
+def _how(sample: val_out.Sample, out: Path, shown: bool) -> list[str]:
     kept = len(sample.ids) - sample.aside
     return [
         f"val_out was made from the pool, as none was given: a random sample of {len(sample.ids):,}, without the "
         f"{sample.aside:,} that a quickly trained network finds most like a class. Kept: {kept:,}, which leave the pool.",
-        f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and {out / 'val_out_aside.png'}; "
-        f"move lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
+        (
+            f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and val_out_aside.png; "
+            if shown
+            else ""
+        )
+        + f"Move lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
+        "Class-like images that belong to no class were set aside with the others, so val_od_auroc looks better than it is.",
     ]
 
 
@@ -180,7 +185,9 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         labelled=_value(project.sets["labelled"], out),
         pool=_value(project.sets["pool"], out),
         val_in=_value(project.sets["val_in"], out) if "val_in" in project.sets else "0.2",
-        val_in_note="" if "val_in" in project.sets else "  # a fifth of each class is taken from labelled",
+        val_in_note="  # calibrates and sets thresholds"
+        if "val_in" in project.sets
+        else "  # a fifth of each class is taken from labelled",
         val_out_note=MADE if made else "",
         val_out=_value(project.sets["val_out"], out),
         excluded='["val_out.csv"]' if made else "[]",
@@ -217,6 +224,7 @@ def _value(specs: list[str], out: Path) -> str:
 MADE = """\
 # Made by `odst init`, as there was none: a random sample of the pool without the images that a quickly trained network
 # found most like a class. Look at val_out.png; move lines between val_out.csv and val_out_aside.csv to correct it.
+# Class-like images of no class were set aside too: trust the error on val_in, and take val_od_auroc for rosy by some points.
 """
 
 BACKBONE = """\
@@ -248,8 +256,8 @@ TEMPLATE = """\
 # .tar shards, Hugging Face .parquet (file.parquet?split=train), .npy/.npz, or a packed pool; or a list of these.
 
 [data]
-labelled = {labelled}
-pool = {pool}
+labelled = {labelled}  # images of your classes
+pool = {pool}  # unlabelled images, most of them of anything else
 val_in = {val_in}{val_in_note}
 {val_out_note}val_out = {val_out}
 excluded = {excluded}  # lists of pool ids that leave the pool, beside what `odst dedup` finds
@@ -265,12 +273,12 @@ alpha = 0.98  # precision per class and share of val_out below the threshold; 0.
 ratio = [5, 10, 15]  # selected images per labelled one, by round
 {copies}{rest}
 [model]
-{backbone}name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function; mlp takes vectors
+{backbone}name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function; mlp and head take vectors
 
 [training]
 batch = {batch}  # labelled and selected images of a step, beside as many of the rest
 {training}
 [run]
-seed = 0
-device = "auto"
+seed = 0  # deals splits, order, augmentation and ties
+device = "auto"  # a GPU where there is one
 """

@@ -11,6 +11,7 @@ from odst.data.decoding import Fit, Rejected, readable
 from odst.data.pool import is_packed, original_sizes
 from odst.data.sources import open_sources
 from odst.errors import UserError
+from odst.run.config import ModelSection
 from odst.vision.backbones import DEFAULT, open_backbone
 
 LOOKED_AT = 200  # pictures
@@ -55,6 +56,8 @@ def describe(size: tuple[int, int], packed: int, fit: Fit) -> str:
 
 def choose_backbone(size: tuple[int, int] | None, asked: str | None) -> tuple[str | None, list[str]]:
     """The backbone to take, None for pixels, and what to tell of it."""
+    if asked is not None and not asked.strip():
+        raise UserError("--backbone: an empty text names none. Give a spec, none for pixels, or leave the option out.")
     if asked == "none" or (asked is None and not is_large(size)):
         return None, []
     if asked is not None and size is None:
@@ -68,4 +71,5 @@ def choose_backbone(size: tuple[int, int] | None, asked: str | None) -> tuple[st
             f"No backbone: the network learns from pixels. With few labels a pretrained backbone has far fewer errors "
             f"(docs/embeddings.md has the numbers). {error}"
         ]
-    return asked or DEFAULT, [f"the network sees vectors of {identity}"]
+    spec = ModelSection(backbone=asked or DEFAULT).located(Path.cwd()).backbone  # a file is found from anywhere
+    return spec, [f"the network sees vectors of {identity}"]

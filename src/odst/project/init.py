@@ -90,15 +90,14 @@ def begin_project(
         size=project.size,
         fit=project.fit,
     )
-    own = section.model_copy(update={"val_out": section.val_out or None})
     encoding = None if chosen is None else Encoding(CachedEmbedder(chosen))
-    data = load_data(own, seed=seed, workspace=None, encoding=encoding)  # a fault is said before the pool is packed
+    data = load_data(section, seed=seed, workspace=None, encoding=encoding)  # a fault is said before the pool is packed
     check_data(METHODS["supervised"][0], data)
     packed = _packed(project, out)
     if encoding is not None:
         encoding = open_encoding(section.model_copy(update={"pool": str(packed)}), packed, encoding.embedder)
         if encoding.side is not None:  # the pool's vectors are of stored pixels: the other sets must be so too
-            data = load_data(own, seed=seed, workspace=None, encoding=encoding)
+            data = load_data(section, seed=seed, workspace=None, encoding=encoding)
     pool = load_pool(section.model_copy(update={"pool": str(packed)}), packed, data.classes, encoding)
     check_images("pool", pool.x, like=data.labelled.x)
     data = replace(data, pool=pool)

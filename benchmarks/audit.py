@@ -12,7 +12,14 @@ import numpy as np
 from scipy.stats import binom
 
 from odst.evaluation.audit import (
-    DELTA, DRAWS, TARGET, audit_class, draw, fewest_bad, most_wrong, nested_sizes,
+    DELTA,
+    DRAWS,
+    TARGET,
+    audit_class,
+    draw,
+    fewest_bad,
+    most_wrong,
+    nested_sizes,
 )  # fmt: skip
 from odst.seeds import key, stream
 

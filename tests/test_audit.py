@@ -10,7 +10,16 @@ from scipy.stats import binom, hypergeom
 
 from odst.errors import UserError
 from odst.evaluation.audit import (
-    audit_class, check_promise, draw, error_free_draws, fewest_bad, lower_bound, most_wrong, nested_sizes, sequence, tail,
+    audit_class,
+    check_promise,
+    draw,
+    error_free_draws,
+    fewest_bad,
+    lower_bound,
+    most_wrong,
+    nested_sizes,
+    sequence,
+    tail,
 )  # fmt: skip
 from odst.seeds import stream
 

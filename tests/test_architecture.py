@@ -10,7 +10,8 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "few_labels", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
@@ -28,14 +29,16 @@ RUN = [
     "round_note",
     "round_folder",
     "directory",
+    "identity",
     "preparation",
+    "first_round",
     "execution",
     "torchrun",
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
     "config.toml": "run/config.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
+    **dict.fromkeys(("run.json", "final.json", "bases.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
     ),

@@ -7,11 +7,15 @@ final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
+labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
+weight-W/        a base that rest_weight = "auto" has tried: the same
+bases.json       labels alone and the bases that were tried, and which was taken
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +29,10 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import sha256, write_json, write_text
+from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
+from odst.rounds import Round
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_folder import (
@@ -44,10 +49,11 @@ from odst.run.round_folder import (
 )
 from odst.run.round_note import thresholds_from_json
 from odst.run.selection_file import Teacher
-from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
+ALONE = "labels-alone"
+Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
@@ -63,8 +69,8 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
-    def round(self, t: int) -> Path:
-        return self.path / f"round-{t}"
+    def round(self, t: Which) -> Path:
+        return self.path / (f"round-{t}" if isinstance(t, int) else t)
 
     # a run as a whole ------------------------------------------------------------------------------------------------------
 
@@ -173,15 +179,15 @@ class RunDir:
         write_round(self.round(round_.t), round_, scored, data, teacher)
         self.tidy()
 
-    def note(self, t: int) -> dict[str, Any]:
+    def note(self, t: Which) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
         return read_note(self.round(t))
 
-    def logits(self, t: int) -> dict[str, np.ndarray]:
+    def logits(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in, val_out, test and out/NAME, as far as the run has them."""
         return read_arrays(self.round(t))[0]
 
-    def labels(self, t: int) -> dict[str, np.ndarray]:
+    def labels(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
         return read_arrays(self.round(t))[1]
 
@@ -194,13 +200,29 @@ class RunDir:
         logits = read_logits(logits_file(self.scratch, t))
         return None if logits is None else Predictions(logits, temperature)
 
-    def load_model(self, t: int, model: nn.Module) -> nn.Module:
+    def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
         return read_model(self.round(t), model)
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
         return read_round(self.round(t), model)
+
+    def save_bases(self, lines: list[dict[str, Any]]) -> None:
+        """Write bases.json: what was made of labels alone and of the weights of the rest, and which base was taken."""
+        write_json(self.path / "bases.json", {"bases": lines, "digest": digest(lines)})
+
+    def bases(self) -> list[dict[str, Any]]:
+        """The lines of bases.json; none for a run with a single base."""
+        if not (self.path / "bases.json").exists():
+            return []
+        value = self._json("bases.json")
+        lines: list[dict[str, Any]] = value.get("bases", [])
+        if value.get("digest") != digest(lines):
+            raise UserError(
+                f"{self.path / 'bases.json'}: this file is damaged. Restore it, or start again with --fresh."
+            )
+        return lines
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
         """Write final.json: the round to use, and why the run ended."""
@@ -229,6 +251,9 @@ class RunDir:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
+        for one in self.bases():
+            if one["name"]:
+                shutil.rmtree(self.scratch / one["name"], ignore_errors=True)
         for part in self.path.rglob(".*.part"):
             part.unlink()
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]

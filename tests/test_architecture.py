@@ -28,14 +28,16 @@ RUN = [
     "round_note",
     "round_folder",
     "directory",
+    "marks",
     "preparation",
+    "audit",
     "execution",
     "torchrun",
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
     "config.toml": "run/config.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
+    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
     ),

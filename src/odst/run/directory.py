@@ -25,7 +25,7 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import sha256, write_json, write_text
+from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
@@ -189,6 +189,10 @@ class RunDir:
         """What the student t was trained on; None for a base."""
         return read_selected(self.round(t)) if t in self.rounds() else None
 
+    def selection_table(self, t: int) -> pa.Table:
+        """The same with every column: sources, hashes, thresholds, reasons."""
+        return read_selected(self.round(t), every=True)
+
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
         logits = read_logits(logits_file(self.scratch, t))
@@ -216,7 +220,29 @@ class RunDir:
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_json(self.path / "final.json", final)
+        self._write_final(final)
+
+    def _write_final(self, final: dict[str, Any]) -> None:
+        """With the certificates that people's marks have given its rounds, in words."""
+        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        write_json(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+
+    def audit_file(self, t: int) -> Path:
+        return self.round(t) / "audit.json"
+
+    def audit(self, t: int) -> dict[str, Any] | None:
+        """What people's marks certify of round t's selection; None where nobody has."""
+        if not self.audit_file(t).exists():
+            return None
+        found = read_json(self.audit_file(t))
+        if found.pop("digest", None) != digest(found):
+            raise UserError(f"{self.audit_file(t)}: this file is damaged. Give the marks to `odst audit` again.")
+        return found
+
+    def save_audit(self, t: int, found: dict[str, Any]) -> None:
+        write_json(self.audit_file(t), found | {"digest": digest(found)})
+        if (final := self.final()) is not None:
+            self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""

@@ -10,7 +10,7 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
@@ -107,7 +107,7 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.config", "run.directory", "run.execution", "run.forecast", "run.preparation", "run.round_note",
+        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.preparation", "run.round_note",
         "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}

@@ -7,6 +7,7 @@ final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
+marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, write_json, write_text
+from odst.locks import FILE as LOCK_FILE
+from odst.locks import is_lock
 from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
@@ -48,6 +52,7 @@ from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
+OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
@@ -63,6 +68,10 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks"
+
     def round(self, t: int) -> Path:
         return self.path / f"round-{t}"
 
@@ -75,10 +84,8 @@ class RunDir:
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def open(self, config: Config, *, fresh: bool = False) -> bool:
-        """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
-        if fresh and self.path.exists():
-            self._move_aside()
+    def open(self, config: Config) -> bool:
+        """Whether a run with the same config is there to go on with; a directory with anything else in it is refused."""
         if not self.path.exists() or self._barely_begun(config):
             return False
         if not self.exists():
@@ -100,15 +107,20 @@ class RunDir:
         return all(
             file == self.pool
             or file.suffix == ".part"
+            or is_lock(file)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
 
-    def _move_aside(self) -> None:
+    def move_aside(self) -> None:
+        """Whatever is there, under another name; the lock that stands in it has no meaning there."""
+        if all(is_lock(file) for file in self.path.iterdir()):
+            return
         n = 1
         while (aside := self.path.with_name(f"{self.path.name}.old-{n}")).exists():
             n += 1
         self.path.rename(aside)
+        (aside / LOCK_FILE).unlink(missing_ok=True)
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / CONFIG_FILE, dump_config(config))
@@ -255,8 +267,9 @@ class RunDir:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
-        for part in self.path.rglob(".*.part"):
-            part.unlink()
+        own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
+        for part in (*chain.from_iterable(own), *self.path.glob("round-*/.*.part"), *self.scratch.glob(".*.part")):
+            part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
 

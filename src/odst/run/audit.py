@@ -11,8 +11,15 @@ import pyarrow.compute as pc
 
 from odst.errors import UserError
 from odst.evaluation.audit import (
-    DRAWS, ClassAudit, audit_class, check_promise, draw, error_free_draws, most_wrong,
+    DRAWS,
+    ClassAudit,
+    audit_class,
+    check_promise,
+    draw,
+    error_free_draws,
+    most_wrong,
 )  # fmt: skip
+from odst.locks import lock
 from odst.run.directory import RunDir
 from odst.run.marks import AUDIT, RIGHT, Mark, check_marks, check_run, read_marks, run_hash, settle
 from odst.run.preparation import pool_of
@@ -122,7 +129,8 @@ def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: floa
         "wrong": sorted(mark.pool_id for mark in settled.marks if mark.verdict != RIGHT),
         "words": [one.words(name, target) for name, one in classes.items()],
     }
-    run.save_audit(t, found)
+    with lock(run.path, f"odst audit {run.path}"):
+        run.save_audit(t, found)
     return found
 
 

@@ -248,7 +248,9 @@ class RunDir:
             return None
         found = read_json(self.audit_file(t))
         if found.pop("digest", None) != digest(found):
-            raise UserError(f"{self.audit_file(t)}: this file is damaged. Give the marks to `odst audit` again.")
+            raise UserError(
+                f"{self.audit_file(t)}: this file is damaged. Delete it, then give the marks to `odst audit` again."
+            )
         return found
 
     def save_audit(self, t: int, found: dict[str, Any]) -> None:

@@ -27,20 +27,21 @@ def audit(
     Example: odst audit runs/first --marks marks.json
     """
     from odst.errors import UserError
-    from odst.run import audit as audits
+    from odst.run.audit import audit_run, headline
+    from odst.run.audit import plan as planned
     from odst.run.directory import RunDir
 
     folder = RunDir(run)
     folder.info()
     if plan:
-        for line in audits.plan(folder, t=round, target=target, delta=delta):
+        for line in planned(folder, t=round, target=target, delta=delta):
             echo(line)
         return
     files = marks or sorted(folder.marks.glob("*.json"))
     if not files:
         raise UserError(f"{run}: no marks. Make its pages with `odst review {run}`, then give --marks FILE.")
-    found = audits.audit_run(folder, files, t=round, target=target, delta=delta)
-    echo(audits.headline(found))
+    found = audit_run(folder, files, t=round, target=target, delta=delta)
+    echo(headline(found))
     for line in found["words"]:
         echo(f"  {line}")
     for line in found["disagreements"]:

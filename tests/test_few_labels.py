@@ -110,12 +110,12 @@ def test_a_run_keeps_the_labels_alone_and_what_it_tried_and_says_what_it_took(pl
     execute(few(place), place / "runs" / "few")
     run = RunDir(place / "runs" / "few")
     lines = run.bases()
-    assert lines[0]["name"] == "labels-alone" and lines[0]["rest_weight"] == 0
-    assert [one["taken"] for one in lines] == [False] * (len(lines) - 1) + [True]
-    taken = run.note(lines[-1]["name"])
+    assert lines[0].name == "labels-alone" and lines[0].rest_weight == 0
+    assert [one.taken for one in lines] == [False] * (len(lines) - 1) + [True]
+    taken = run.note(lines[-1].name)
     assert taken["model_hash"] == run.note(0)["model_hash"] != run.note("labels-alone")["model_hash"]
-    assert {one["name"]: one["val_error"] for one in lines} == {
-        one["name"]: run.note(one["name"])["metrics"]["val_error"] for one in lines
+    assert {one.name: one.val_error for one in lines} == {
+        one.name: run.note(one.name)["metrics"]["val_error"] for one in lines
     }
     assert not list(run.scratch.glob("labels-alone*")) and not list(run.scratch.glob("weight-*"))
 
@@ -126,7 +126,7 @@ def test_bases_are_shared_with_runs_beside_and_change_no_bit(place: Path) -> Non
     execute(few(place), place / "beside" / "few")
     assert log_of(place / "beside" / "few").count("the base of st is the same: taking it over") == 1
     assert artefacts(place / "alone" / "few") == artefacts(place / "beside" / "few")
-    weight = RunDir(place / "beside" / "few").bases()[-1]["rest_weight"]
+    weight = RunDir(place / "beside" / "few").bases()[-1].rest_weight
     execute(own(place, method={"rest_weight": weight, "spare": 0.9}), place / "beside" / "fixed")
     assert "the base of few is the same: taking it over" in log_of(place / "beside" / "fixed")
     first = [RunDir(place / "beside" / name).note(0)["model_hash"] for name in ("few", "fixed")]

@@ -10,6 +10,7 @@ round-T/         a round: round_folder.py
 labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
 weight-W/        a base that rest_weight = "auto" has tried: the same
 bases.json       labels alone and the bases that were tried, and which was taken
+marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
@@ -19,6 +20,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,12 @@ from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, write_json, write_text
+from odst.locks import FILE as LOCK_FILE
+from odst.locks import is_lock
 from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
 from odst.rounds import Round
+from odst.run.bases import Base, read_bases
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_folder import (
@@ -52,7 +57,7 @@ from odst.run.selection_file import Teacher
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
-ALONE = "labels-alone"
+OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
@@ -69,6 +74,10 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks"
+
     def round(self, t: Which) -> Path:
         return self.path / (f"round-{t}" if isinstance(t, int) else t)
 
@@ -81,10 +90,8 @@ class RunDir:
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def open(self, config: Config, *, fresh: bool = False) -> bool:
-        """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
-        if fresh and self.path.exists():
-            self._move_aside()
+    def open(self, config: Config) -> bool:
+        """Whether a run with the same config is there to go on with; a directory with anything else in it is refused."""
         if not self.path.exists() or self._barely_begun(config):
             return False
         if not self.exists():
@@ -106,15 +113,20 @@ class RunDir:
         return all(
             file == self.pool
             or file.suffix == ".part"
+            or is_lock(file)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
 
-    def _move_aside(self) -> None:
+    def move_aside(self) -> None:
+        """Whatever is there, under another name; the lock that stands in it has no meaning there."""
+        if all(is_lock(file) for file in self.path.iterdir()):
+            return
         n = 1
         while (aside := self.path.with_name(f"{self.path.name}.old-{n}")).exists():
             n += 1
         self.path.rename(aside)
+        (aside / LOCK_FILE).unlink(missing_ok=True)
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / CONFIG_FILE, dump_config(config))
@@ -195,6 +207,10 @@ class RunDir:
         """What the student t was trained on; None for a base."""
         return read_selected(self.round(t)) if t in self.rounds() else None
 
+    def selection_table(self, t: int) -> pa.Table:
+        """The same with every column: sources, hashes, thresholds, reasons."""
+        return read_selected(self.round(t), every=True)
+
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
         logits = read_logits(logits_file(self.scratch, t))
@@ -208,21 +224,9 @@ class RunDir:
         """A finished round to go on from; its selection is not needed for that."""
         return read_round(self.round(t), model)
 
-    def save_bases(self, lines: list[dict[str, Any]]) -> None:
-        """Write bases.json: what was made of labels alone and of the weights of the rest, and which base was taken."""
-        write_json(self.path / "bases.json", {"bases": lines, "digest": digest(lines)})
-
-    def bases(self) -> list[dict[str, Any]]:
-        """The lines of bases.json; none for a run with a single base."""
-        if not (self.path / "bases.json").exists():
-            return []
-        value = self._json("bases.json")
-        lines: list[dict[str, Any]] = value.get("bases", [])
-        if value.get("digest") != digest(lines):
-            raise UserError(
-                f"{self.path / 'bases.json'}: this file is damaged. Restore it, or start again with --fresh."
-            )
-        return lines
+    def bases(self) -> list[Base]:
+        """Labels alone and what was tried, in the order of it; none for a run with a single base."""
+        return read_bases(self.path)
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
         """Write final.json: the round to use, and why the run ended."""
@@ -238,7 +242,31 @@ class RunDir:
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_json(self.path / "final.json", final)
+        self._write_final(final)
+
+    def _write_final(self, final: dict[str, Any]) -> None:
+        """With the certificates that people's marks have given its rounds, in words."""
+        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        write_json(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+
+    def audit_file(self, t: int) -> Path:
+        return self.round(t) / "audit.json"
+
+    def audit(self, t: int) -> dict[str, Any] | None:
+        """What people's marks certify of round t's selection; None where nobody has."""
+        if not self.audit_file(t).exists():
+            return None
+        found = read_json(self.audit_file(t))
+        if found.pop("digest", None) != digest(found):
+            raise UserError(
+                f"{self.audit_file(t)}: this file is damaged. Delete it, then give the marks to `odst audit` again."
+            )
+        return found
+
+    def save_audit(self, t: int, found: dict[str, Any]) -> None:
+        write_json(self.audit_file(t), found | {"digest": digest(found)})
+        if (final := self.final()) is not None:
+            self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""
@@ -252,10 +280,11 @@ class RunDir:
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
         for one in self.bases():
-            if one["name"]:
-                shutil.rmtree(self.scratch / one["name"], ignore_errors=True)
-        for part in self.path.rglob(".*.part"):
-            part.unlink()
+            if one.name:
+                shutil.rmtree(self.scratch / one.name, ignore_errors=True)
+        own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
+        for part in (*chain.from_iterable(own), *self.path.glob("*-*/.*.part"), *self.scratch.rglob(".*.part")):
+            part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
 

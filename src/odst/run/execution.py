@@ -6,9 +6,10 @@ from pathlib import Path
 
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored, best_round, harm
+from odst.locks import lock
 from odst.rounds import Round
 from odst.run.config import Config
-from odst.run.directory import RunDir
+from odst.run.directory import RunDir, Which
 from odst.run.first_round import score_round, settled_recipe, write_first_round
 from odst.run.preparation import Prepared, describe, prepare
 from odst.self_training import self_train
@@ -17,11 +18,19 @@ log = logging.getLogger("odst")
 
 
 def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use."""
+    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder."""
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
-    resumed = run.open(config, fresh=fresh)
+        with lock(out, "odst run"):
+            run.move_aside()
+    with lock(out, "odst run"):
+        return _execute(config, run)
+
+
+def _execute(config: Config, run: RunDir) -> int:
+    out = run.path
+    resumed = run.open(config)
     prepared = prepare(config, out)
     data, recipe = prepared.data, config.recipe()
     info = describe(prepared)
@@ -61,7 +70,8 @@ def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
 def _last_round(run: RunDir, prepared: Prepared) -> tuple[Round, Scored]:
     """The round to go on from, after checking those before it."""
     *before, last = run.rounds()
-    for which in (*(one["name"] for one in run.bases() if one["name"]), *before):
+    beside: list[Which] = [one.name for one in run.bases() if one.name]
+    for which in beside + before:
         run.note(which)
     return run.load_round(last, prepared.make_model())
 

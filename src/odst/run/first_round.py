@@ -14,7 +14,8 @@ from odst.few_labels import WEIGHTS, Trial, settled, trial_name, trials
 from odst.method.labelling import infer
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated
-from odst.run.directory import ALONE, RunDir
+from odst.run.bases import ALONE, Base, write_bases
+from odst.run.directory import RunDir
 from odst.run.preparation import Prepared, base_key
 from odst.run.round_folder import is_whole, read_model, read_note, read_round, write_round
 
@@ -46,26 +47,18 @@ def write_first_round(run: RunDir, prepared: Prepared, sets: dict[str, Any]) -> 
     scored = score_round(prepared, taken.base)
     if len(tried) > 1:
         metrics = {one.name: run.note(one.name)["metrics"] if one.name else scored.metrics for one in tried}
-        run.save_bases([_line(one, keys[one.rest_weight], metrics[one.name], one is taken) for one in tried])
+        write_bases(run.path, [_base(one, keys[one.rest_weight], metrics[one.name], one is taken) for one in tried])
     run.save_round(taken.base, scored, data)
 
 
-def _line(trial: Trial, key: str, metrics: dict[str, Any], taken: bool) -> dict[str, Any]:
-    return {
-        "name": trial.name,
-        "base": key,
-        "rest_weight": trial.rest_weight,
-        "val_error": metrics["val_error"],
-        "val_nll": float(trial.losses.mean()),
-        "val_od_auroc": metrics["val_od_auroc"],
-        "holds": trial.holds,
-        "taken": taken,
-    }
+def _base(trial: Trial, key: str, metrics: dict[str, Any], taken: bool) -> Base:
+    error, auroc = metrics["val_error"], metrics["val_od_auroc"]
+    return Base(trial.name, key, trial.rest_weight, error, float(trial.losses.mean()), auroc, trial.holds, taken)
 
 
 def settled_recipe(run: RunDir, recipe: Recipe) -> Recipe:
     """The recipe for the students of the run's base."""
-    taken = [one["rest_weight"] for one in run.bases() if one["taken"]]
+    taken = [one.rest_weight for one in run.bases() if one.taken]
     return settled(recipe, taken[0] if taken else recipe.weight)
 
 
@@ -86,9 +79,9 @@ def find_base(run: RunDir, key: str) -> tuple[RunDir, Path] | None:
     """A run in the same folder that has an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
     for beside in run.runs_beside():
         try:
-            there = {one["base"]: beside.round(one["name"]) for one in beside.bases() if one["name"]}
+            there = {one.key: beside.round(one.name) for one in beside.bases() if one.name}
             if beside.rounds():
-                there[beside.info().get("base")] = beside.round(0)
+                there[str(beside.info().get("base"))] = beside.round(0)
             if key in there and read_note(there[key]):
                 return beside, there[key]
         except (UserError, OSError) as error:  # somebody else's folder, or a damaged run: train the base here

@@ -95,9 +95,9 @@ def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
     return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}, labels
 
 
-def read_selected(folder: Path) -> pa.Table | None:
+def read_selected(folder: Path, *, every: bool = False) -> pa.Table | None:
     file = folder / SELECTED
-    return read_table(file) if file.exists() else None
+    return read_table(file, every=every) if file.exists() else None
 
 
 def read_model(folder: Path, model: nn.Module) -> nn.Module:

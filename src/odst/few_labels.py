@@ -15,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from odst.data.images import Data, Pool
-from odst.method.calibration import fit_temperature, probabilities, top_log_odds
+from odst.method.calibration import calibrated_losses, top_log_odds
 from odst.method.labelling import Predictions, infer, logits_file
 from odst.method.targets import Examples
 from odst.recipe import Recipe
@@ -84,7 +84,7 @@ def trials(
                 name=f"train {name or 'round 0'}",
             )  # fmt: skip
             made[weight] = calibrated(recipe, data, 0, model, None, device)
-        return Trial(name, weight, made[weight], losses(made[weight], y))
+        return Trial(name, weight, made[weight], calibrated_losses(made[weight].logits_in, y))
 
     alone = None
     if labels_alone or recipe.needs_labels_alone:
@@ -123,13 +123,6 @@ def spared(alone: Round, U: Pool, share: float, device: str = "cpu", scratch: Pa
     bar = inside[len(inside) - ceil(round(share * len(inside), 6))]  # the highest that this share of val_in reaches
     parts = [ids[odds >= bar] for ids, _, odds in Predictions(logits, alone.temperature).top()]
     return np.setdiff1d(np.concatenate(parts), U.excluded)
-
-
-def losses(one: Round, y: np.ndarray) -> np.ndarray:
-    """The negative log-likelihood of each val_in image, at the temperature that is best for it."""
-    temperature = fit_temperature(one.logits_in, y, "nll")
-    p = probabilities(one.logits_in, temperature)[np.arange(len(y)), y]
-    return -np.log(np.maximum(p, np.finfo(np.float64).tiny))
 
 
 def not_worse(one: Trial, alone: Trial) -> bool:

@@ -134,7 +134,7 @@ class RunDir:
         write_json(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
     def info(self) -> dict[str, Any]:
-        info = self._json("run.json")
+        info = read_json(self.path / "run.json")
         if info.get("format") != FORMAT:
             raise UserError(
                 f"{self.path}: this run has format {info.get('format')}, and this odst reads format {FORMAT}. "
@@ -228,19 +228,29 @@ class RunDir:
         """Labels alone and what was tried, in the order of it; none for a run with a single base."""
         return read_bases(self.path)
 
-    def finish(self, best: int, planned: int, stopped: str | None) -> None:
-        """Write final.json: the round to use, and why the run ended."""
-        metrics = self.metrics()
+    def finish(
+        self,
+        best: int,
+        planned: int,
+        stopped: str | None,
+        use: Which | None = None,
+        alone: dict[str, Any] | None = None,
+    ) -> None:
+        """Write final.json: the best round, the model to `use` (that round, or labels-alone), and why the run ended."""
+        metrics, use = self.metrics(), best if use is None else use
+        used = self.note(use)
         final = {
+            "use": use,
             "round": best,
             "last_round": metrics[-1]["round"],
             "planned_rounds": planned,
             "stopped": stopped,
             "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
-            "model": model_file(self.round(best)).relative_to(self.path).as_posix(),
-            "model_hash": self.note(best)["model_hash"],
-            "val_error": metrics[best]["val_error"],
-            "val_od_auroc": metrics[best]["val_od_auroc"],
+            "model": model_file(self.round(use)).relative_to(self.path).as_posix(),
+            "model_hash": used["model_hash"],
+            "val_error": used["metrics"]["val_error"],
+            "val_od_auroc": used["metrics"]["val_od_auroc"],
+            **({} if alone is None else {"labels_alone": alone}),
         }
         self._write_final(final)
 
@@ -270,7 +280,7 @@ class RunDir:
 
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""
-        return self._json("final.json") if (self.path / "final.json").exists() else None
+        return read_json(self.path / "final.json") if (self.path / "final.json").exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
         return [read_metrics(self.round(t)) for t in self.rounds()]
@@ -287,6 +297,3 @@ class RunDir:
             part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
-
-    def _json(self, name: str) -> dict[str, Any]:
-        return read_json(self.path / name)

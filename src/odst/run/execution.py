@@ -3,11 +3,16 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from odst.errors import UserError
-from odst.evaluation.scoring import Scored, best_round, harm
+from odst.evaluation.choice import choose
+from odst.evaluation.scoring import Scored, harm
 from odst.locks import lock
 from odst.rounds import Round
+from odst.run.bases import ALONE
 from odst.run.config import Config
 from odst.run.directory import RunDir, Which
 from odst.run.first_round import score_round, settled_recipe, write_first_round
@@ -17,8 +22,8 @@ from odst.self_training import self_train
 log = logging.getLogger("odst")
 
 
-def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder."""
+def execute(config: Config, out: Path, *, fresh: bool = False) -> Which:
+    """Run `config` in `out`, or go on with it; return the round to use, or labels-alone. One process at a time does so in one folder."""
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
@@ -28,7 +33,7 @@ def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
         return _execute(config, run)
 
 
-def _execute(config: Config, run: RunDir) -> int:
+def _execute(config: Config, run: RunDir) -> Which:
     out = run.path
     resumed = run.open(config)
     prepared = prepare(config, out)
@@ -64,7 +69,7 @@ def _execute(config: Config, run: RunDir) -> int:
                 if config.run.stop_on_harm:
                     stopped = "harm"
                     break
-        return _finish(run, recipe.rounds, stopped)
+        return _finish(run, config, data.val_in.y, stopped)
 
 
 def _last_round(run: RunDir, prepared: Prepared) -> tuple[Round, Scored]:
@@ -80,12 +85,32 @@ def _harm_on_file(run: RunDir, config: Config) -> str | None:
     return "harm" if config.run.stop_on_harm and run.metrics()[-1].get("harm") else None
 
 
-def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
+def _finish(run: RunDir, config: Config, y: np.ndarray, stopped: str | None) -> Which:
     run.tidy()
-    metrics = run.metrics()
-    best, last = best_round(metrics), metrics[-1]["round"]
-    if stopped is None and last < rounds:
+    planned = config.recipe().rounds
+    rounds = [Scored(metrics, run.logits(t)) for t, metrics in enumerate(run.metrics())]
+    if stopped is None and len(rounds) <= planned:
         stopped = "nothing above the thresholds"
-    run.finish(best, rounds, stopped)
-    log.info("done: use round %d", best)
-    return best
+    alone = None
+    if config.run.labels_alone:
+        alone = Scored(run.note(ALONE)["metrics"], run.logits(ALONE))
+    choice = choose(rounds, alone, y, holds=all(one.holds for one in run.bases() if one.taken))
+    use: Which = ALONE if choice.alone else choice.round
+    beside = None
+    if alone is not None:
+        beside = {key: alone.metrics[key] for key in ("val_error", "val_od_auroc", "error", "od_auroc")}
+        says = words(alone.metrics, rounds[choice.round].metrics, config.method.name, len(y), choice.verdict)
+        beside |= {"verdict": choice.verdict, "says": says}
+        log.info("%s", says)
+    run.finish(choice.round, planned, stopped, use, beside)
+    log.info("done: use %s", "labels alone" if use == ALONE else f"round {use}")
+    return use
+
+
+def words(alone: dict[str, Any], best: dict[str, Any], method: str, n_in: int, verdict: str | None) -> str:
+    """Labels alone and the best round in one line: on test images where there are some, and how sure val_in is of it."""
+    key, where = ("error", "test images") if alone["error"] is not None else ("val_error", "val_in")
+    return (
+        f"your labels alone: {100 * alone[key]:.1f} %, {method}: {100 * best[key]:.1f} % error on {where}; "
+        f"by the {n_in:,} images of val_in: {verdict}"
+    )

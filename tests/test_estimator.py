@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import check_classifiers_classes, parametriz
 
 from blobs import blob_world
 from odst import ODST, ODSTClassifier, Pool
+from odst.data.sets import hold_back
 from odst.errors import UserError
-from odst.estimator import hold_back
 from odst.seeds import stream
 
 QUICK = {"steps": 60, "batch": 32, "random_state": 0}

@@ -64,6 +64,14 @@ def test_labels_alone_are_used_where_the_best_round_is_worse_by_a_standard_error
     assert (choice.round, choice.alone, choice.verdict) == (0, alone, verdict)
 
 
+def test_beside_labels_alone_the_latest_round_that_is_as_good_as_the_best_is_taken():
+    first, same, unaware, worse = scored(60, 0.9), scored(63, 0.9, first=300), scored(60, 0.85), scored(80, 0.9)
+    for t, one in enumerate((first, same, unaware, worse)):
+        one.metrics["round"] = t
+    assert choose([first, same, unaware, worse], first, Y).round == 1  # 3 more of 600, on other images
+    assert choose([first, same], None, Y).round == 0
+
+
 def test_where_no_weight_holds_a_round_must_be_better_to_be_used():
     same, better = scored(60, 0.9), scored(50, 0.9)
     assert choose([same], same, Y, holds=False).alone and not choose([better], same, Y, holds=False).alone

@@ -103,7 +103,11 @@ def best_round(metrics: list[dict[str, Any]]) -> int:
     """The round with the lowest val_error (of equals the later) among those that do not give up val_od_auroc for it."""
     best = metrics[0]
     for one in metrics[1:]:
-        guarded = one["val_od_auroc"] is None or one["val_od_auroc"] >= best["val_od_auroc"] - AUROC_SLACK
-        if one["val_error"] <= best["val_error"] and guarded:
+        if one["val_error"] <= best["val_error"] and aware(best, one):
             best = one
     return int(best["round"])
+
+
+def aware(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the later round has not given up more than a point of val_od_auroc."""
+    return after["val_od_auroc"] is None or after["val_od_auroc"] >= before["val_od_auroc"] - AUROC_SLACK

@@ -10,7 +10,7 @@ from odst.data.images import Pool
 from odst.evaluation.contract import ClassContract, contract, shortfalls
 from odst.evaluation.metrics import confidence_log_odds, error_interval
 from odst.evaluation.paired import Change, Placements, auroc_change, error_change, placements
-from odst.method.selection import Thresholds
+from odst.method.selection import Thresholds, shortages
 from odst.recipe import Recipe
 from odst.run.bases import ALONE
 from odst.run.directory import RunDir, Which
@@ -114,6 +114,9 @@ def _round(run: RunDir, t: Which, labels: dict[str, np.ndarray], name: str, reci
         y = labels["val_in"]
         rows = contract(logits["val_in"], y, logits.get("val_out"), temperature, alpha_in, alpha_out, seed=seed)
         short = shortfalls(rows, alpha_in, alpha_out)
+        inside = thresholds_from_json(note["thresholds"]).inside
+        closed = shortages(run.info()["classes"], inside, logits["val_in"], y, temperature, alpha_in)
+        short += [f"Closed, no threshold reaches the precision on val_in: {one}." for one in closed]
     else:
         short = ["val_in or val_out has a single image: nothing can be said of how well the thresholds hold."]
     outs = [key for key in logits if key.startswith("out/")] if name == "test" else ["val_out"]

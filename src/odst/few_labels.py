@@ -33,7 +33,7 @@ SLACK = 1.1  # of the NLL: awareness may cost a tenth of it, which is less than 
 
 # What `odst init` and ODSTClassifier begin with, as measured (docs/method.md, Few labels)
 SPARE = 0.9
-LABELLED_COPIES = 4
+LABELLED_COPIES = 5
 PASSES, STUDENT_PASSES = 16, 8  # over T, and over T with its copies and I
 FEWEST_STEPS, FEWEST_STUDENT_STEPS, MOST_STEPS = 300, 600, 2000
 
@@ -44,8 +44,8 @@ def alpha_in(n_in: int, K: int) -> float:
 
 
 def leak(n: int, K: int) -> float:
-    """Unrelated pool images that may pass a class's out-threshold: twice its labelled ones, and at most 80."""
-    return min(2 * n / K, 80)
+    """Unrelated pool images that may pass a class's out-threshold: twice its labelled ones, and at most 50."""
+    return min(2 * n / K, 50)
 
 
 def alpha_out(n: int, K: int, m: int, n_out: int) -> float:

@@ -4,6 +4,7 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
+forecast.json    what `odst forecast` expected, written before the run or after
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
@@ -57,6 +58,7 @@ from odst.run.selection_file import Teacher
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
+FORECAST = "forecast.json"
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
@@ -114,6 +116,7 @@ class RunDir:
             file == self.pool
             or file.suffix == ".part"
             or is_lock(file)
+            or file.name == FORECAST
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
@@ -147,6 +150,10 @@ class RunDir:
 
     def config(self) -> Config:
         return read_config(str(self.path), {})
+
+    def forecast(self) -> dict[str, Any] | None:
+        """What `odst forecast` expected of it; None where nobody asked."""
+        return read_json(self.path / FORECAST) if (self.path / FORECAST).is_file() else None
 
     def config_text(self) -> str:
         return (self.path / CONFIG_FILE).read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import sha256, write_json, write_text
+from odst.files import digest, sha256, write_text
 from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
 from odst.method.labelling import Predictions, logits_file, read_logits
@@ -37,8 +37,6 @@ from odst.run.round_folder import (
     is_whole,
     model_file,
     read_arrays,
-    read_json,
-    read_metrics,
     read_model,
     read_note,
     read_round,
@@ -46,11 +44,15 @@ from odst.run.round_folder import (
     write_round,
 )
 from odst.run.round_note import thresholds_from_json
+from odst.run.sealed import SEAL, read_json, read_sealed, write_sealed
 from odst.run.selection_file import Teacher
 from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = (
+    1  # the format of runs whose run.json and final.json hold no hash of themselves; read with what else they have
+)
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
@@ -120,14 +122,21 @@ class RunDir:
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / CONFIG_FILE, dump_config(config))
         config_hash = sha256(self.path / CONFIG_FILE)
-        write_json(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
+        write_sealed(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
     def info(self) -> dict[str, Any]:
+        """run.json, after checking that neither it nor the config has changed since the run began."""
         info = self._json("run.json")
-        if info.get("format") != FORMAT:
+        if info.get("format") not in (UNSEALED, FORMAT):
             raise UserError(
-                f"{self.path}: this run has format {info.get('format')}, and this odst reads format {FORMAT}. "
+                f"{self.path}: this run has format {info.get('format')}, and this odst reads formats {UNSEALED} and {FORMAT}. "
                 "Use the odst that wrote it, or run it again with --fresh."
+            )
+        if info["format"] == FORMAT:
+            info = read_sealed(self.path / "run.json")
+        elif missing := [key for key in ("method", "seed", "classes", "shape", "sets", "base") if key not in info]:
+            raise UserError(
+                f"{self.path / 'run.json'}: it has no {' and no '.join(missing)}. Restore it, or start again with --fresh."
             )
         config = self.path / CONFIG_FILE
         if not config.exists() or sha256(config) != info.get("config_hash"):
@@ -177,12 +186,27 @@ class RunDir:
         if round_.t and chosen_by_teacher:
             note = self.note(round_.t - 1)
             teacher = Teacher(note["round"], note["model_hash"], thresholds_from_json(note["thresholds"]).tau)
-        write_round(self.round(round_.t), round_, scored, data, teacher)
+        before = self.note(round_.t - 1)["model_hash"] if round_.t else None
+        write_round(self.round(round_.t), round_, scored, data, teacher, before=before, run=digest(self.info()))
         self.tidy()
 
     def note(self, t: int) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
+        self._check_place(t)
         return read_note(self.round(t))
+
+    def _check_place(self, t: int) -> dict[str, Any]:
+        """The note of round t, if it is of this run and its classes, and follows the round before it."""
+        note, info = read_note(self.round(t), files=False), self.info()
+        before = read_note(self.round(t - 1), files=False)["model_hash"] if t else None
+        mine = {"round": t, "run": digest(info), "before": before}
+        theirs = mine | {key: value for key, value in note.items() if key in mine}  # an older odst said less
+        if theirs != mine or list(note["thresholds"]) != info["classes"]:
+            raise UserError(
+                f"{self.round(t)}: this round was not made here: its run, its classes or the round before it are others. Put the "
+                "right one back, or start again with --fresh."
+            )
+        return note
 
     def logits(self, t: int) -> dict[str, np.ndarray]:
         """Of val_in, val_out, test and out/NAME, as far as the run has them."""
@@ -207,6 +231,7 @@ class RunDir:
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
+        self._check_place(t)
         return read_round(self.round(t), model)
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
@@ -223,14 +248,25 @@ class RunDir:
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_json(self.path / "final.json", final)
+        write_sealed(self.path / "final.json", final)
 
     def final(self) -> dict[str, Any] | None:
-        """final.json; None for a run that is not finished."""
-        return self._json("final.json") if (self.path / "final.json").exists() else None
+        """final.json, after checking that it is about the rounds that are there; None for a run that is not finished."""
+        file = self.path / "final.json"
+        if not file.exists():
+            return None
+        final, there = self._json("final.json"), self.rounds()
+        sealed = self.info()["format"] == UNSEALED or final.pop(SEAL, None) == digest(final)
+        best = final.get("round")
+        known = type(best) is int and best in there and final.get("last_round") == there[-1]
+        if not sealed or not known or final.get("model_hash") != self._check_place(int(best or 0))["model_hash"]:
+            raise UserError(
+                f"{file}: it does not fit the rounds of this run. `odst run {self.path}` writes it, or what is missing, again."
+            )
+        return final
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [read_metrics(self.round(t)) for t in self.rounds()]
+        return [self._check_place(t)["metrics"] for t in self.rounds()]
 
     def tidy(self) -> None:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""

@@ -62,12 +62,12 @@ def test_a_run_as_it_was_written_is_read(run: RunDir) -> None:
 ])  # fmt: skip
 def test_an_edited_run_json_is_noticed(run: RunDir, changes: dict[str, Any]) -> None:
     change(run.path / "run.json", **changes)
-    refuse(run, "has changed since the run wrote it")
+    refuse(run, "has changed since it was written")
 
 
 def test_swapped_class_names_are_noticed(run: RunDir) -> None:
     change(run.path / "run.json", classes=run.info()["classes"][::-1])
-    refuse(run, "has changed since the run wrote it")
+    refuse(run, "has changed since it was written")
 
 
 @pytest.mark.parametrize("changes", [

@@ -7,6 +7,7 @@ final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
+marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
@@ -34,6 +35,7 @@ from odst.progress import listening
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_folder import (
+    check_bonds,
     is_whole,
     model_file,
     read_arrays,
@@ -44,15 +46,11 @@ from odst.run.round_folder import (
     write_round,
 )
 from odst.run.round_note import thresholds_from_json
-from odst.run.sealed import SEAL, read_json, read_sealed, write_sealed
+from odst.run.sealed import FORMAT, SEAL, UNSEALED, read_info, read_json, read_sealed, write_sealed
 from odst.run.selection_file import Teacher
 from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
-FORMAT = 2
-UNSEALED = (
-    1  # the format of runs whose run.json and final.json hold no hash of themselves; read with what else they have
-)
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
@@ -68,6 +66,10 @@ class RunDir:
     @property
     def pool(self) -> Path:
         return self.path / "pool"
+
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks"
 
     def round(self, t: int) -> Path:
         return self.path / f"round-{t}"
@@ -126,18 +128,7 @@ class RunDir:
 
     def info(self) -> dict[str, Any]:
         """run.json, after checking that neither it nor the config has changed since the run began."""
-        info = self._json("run.json")
-        if info.get("format") not in (UNSEALED, FORMAT):
-            raise UserError(
-                f"{self.path}: this run has format {info.get('format')}, and this odst reads formats {UNSEALED} and {FORMAT}. "
-                "Use the odst that wrote it, or run it again with --fresh."
-            )
-        if info["format"] == FORMAT:
-            info = read_sealed(self.path / "run.json")
-        elif missing := [key for key in ("method", "seed", "classes", "shape", "sets", "base") if key not in info]:
-            raise UserError(
-                f"{self.path / 'run.json'}: it has no {' and no '.join(missing)}. Restore it, or start again with --fresh."
-            )
+        info = read_info(self.path / "run.json")
         config = self.path / CONFIG_FILE
         if not config.exists() or sha256(config) != info.get("config_hash"):
             raise UserError(f"{config}: it has changed since the run began. Restore it, or start again with --fresh.")
@@ -199,13 +190,7 @@ class RunDir:
         """The note of round t, if it is of this run and its classes, and follows the round before it."""
         note, info = read_note(self.round(t), files=False), self.info()
         before = read_note(self.round(t - 1), files=False)["model_hash"] if t else None
-        mine = {"round": t, "run": digest(info), "before": before}
-        theirs = mine | {key: value for key, value in note.items() if key in mine}  # an older odst said less
-        if theirs != mine or list(note["thresholds"]) != info["classes"]:
-            raise UserError(
-                f"{self.round(t)}: this round was not made here: its run, its classes or the round before it are others. Put the "
-                "right one back, or start again with --fresh."
-            )
+        check_bonds(self.round(t), note, info["classes"], round=t, run=digest(info), before=before)
         return note
 
     def logits(self, t: int) -> dict[str, np.ndarray]:
@@ -219,6 +204,10 @@ class RunDir:
     def selection(self, t: int) -> pa.Table | None:
         """What the student t was trained on; None for a base."""
         return read_selected(self.round(t)) if t in self.rounds() else None
+
+    def selection_table(self, t: int) -> pa.Table:
+        """The same with every column: sources, hashes, thresholds, reasons."""
+        return read_selected(self.round(t), every=True)
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
@@ -248,7 +237,26 @@ class RunDir:
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_sealed(self.path / "final.json", final)
+        self._write_final(final)
+
+    def _write_final(self, final: dict[str, Any]) -> None:
+        """With the certificates that people's marks have given its rounds, in words."""
+        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        write_sealed(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+
+    def audit_file(self, t: int) -> Path:
+        return self.round(t) / "audit.json"
+
+    def audit(self, t: int) -> dict[str, Any] | None:
+        """What people's marks certify of round t's selection; None where nobody has."""
+        if not self.audit_file(t).exists():
+            return None
+        return read_sealed(self.audit_file(t), "Delete it, then give the marks to `odst audit` again.")
+
+    def save_audit(self, t: int, found: dict[str, Any]) -> None:
+        write_sealed(self.audit_file(t), found)
+        if (final := self.final()) is not None:
+            self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
         """final.json, after checking that it is about the rounds that are there; None for a run that is not finished."""

@@ -94,6 +94,15 @@ def check_file(file: Path, note: dict[str, Any]) -> Path:
     return file
 
 
+def check_bonds(folder: Path, note: dict[str, Any], classes: list[str], **bonds: Any) -> None:
+    """Refuse a round that was made elsewhere: by what its note says of itself, as far as the odst that wrote it did."""
+    if any(note.get(key, bond) != bond for key, bond in bonds.items()) or list(note["thresholds"]) != classes:
+        raise UserError(
+            f"{folder}: this round was not made here: its run, its classes or the round before it are others. Put the right one "
+            "back, or start again with --fresh."
+        )
+
+
 def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Logits by set, and the labels of val_in and test; a round of an older odst has none of these."""
     arrays = load_file(check_file(folder / LOGITS, read_note(folder, files=False)))
@@ -101,9 +110,9 @@ def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
     return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}, labels
 
 
-def read_selected(folder: Path) -> pa.Table | None:
+def read_selected(folder: Path, *, every: bool = False) -> pa.Table | None:
     note = read_note(folder, files=False)
-    return read_table(check_file(folder / SELECTED, note)) if SELECTED in note["files"] else None
+    return read_table(check_file(folder / SELECTED, note), every=every) if SELECTED in note["files"] else None
 
 
 def read_model(folder: Path, model: nn.Module) -> nn.Module:

@@ -79,9 +79,10 @@ class Chosen(NamedTuple):
     copies: np.ndarray
 
 
-def read_table(file: Path) -> pa.Table:
-    """What pages show of a selection; without the texts, which are long."""
-    return pq.read_table(file, columns=["pool_id", "content_hash", "class", "log_odds", "repeats"])
+def read_table(file: Path, *, every: bool = False) -> pa.Table:
+    """What pages show of a selection; without the texts, which are long, unless every column is asked for."""
+    columns = ["pool_id", "content_hash", "class", "log_odds", "repeats"]
+    return pq.read_table(file, columns=None if every else columns)
 
 
 def of_class(table: pa.Table, name: str) -> Chosen:

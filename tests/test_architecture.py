@@ -10,7 +10,8 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "few_labels", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
@@ -28,17 +29,23 @@ RUN = [
     "selection_file",
     "round_note",
     "round_folder",
+    "bases",
     "directory",
     "marks",
+    "identity",
     "preparation",
     "audit",
+    "first_round",
     "execution",
     "torchrun",
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
     "config.toml": "run/config.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"),
+    "bases.json": "run/bases.py",
+    **dict.fromkeys(
+        ("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
+    ),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
     ),

@@ -7,12 +7,16 @@ final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
+labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
+weight-W/        a base that rest_weight = "auto" has tried: the same
+bases.json       labels alone and the bases that were tried, and which was taken
 marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,26 +36,18 @@ from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
 from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
+from odst.rounds import Round
+from odst.run import round_folder
+from odst.run.bases import Base, read_bases
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
-from odst.run.round_folder import (
-    check_bonds,
-    is_whole,
-    model_file,
-    read_arrays,
-    read_model,
-    read_note,
-    read_round,
-    read_selected,
-    write_round,
-)
 from odst.run.round_note import thresholds_from_json
 from odst.run.sealed import FORMAT, SEAL, UNSEALED, read_info, read_json, read_sealed, write_sealed
 from odst.run.selection_file import Teacher
-from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
+Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
@@ -71,8 +67,8 @@ class RunDir:
     def marks(self) -> Path:
         return self.path / "marks"
 
-    def round(self, t: int) -> Path:
-        return self.path / f"round-{t}"
+    def round(self, t: Which) -> Path:
+        return self.path / (f"round-{t}" if isinstance(t, int) else t)
 
     # a run as a whole ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +157,7 @@ class RunDir:
     def rounds(self) -> list[int]:
         """The whole rounds, from 0 on."""
         t = 0
-        while is_whole(self.round(t)):
+        while round_folder.is_whole(self.round(t)):
             t += 1
         return list(range(t))
 
@@ -177,51 +173,64 @@ class RunDir:
         if round_.t and chosen_by_teacher:
             note = self.note(round_.t - 1)
             teacher = Teacher(note["round"], note["model_hash"], thresholds_from_json(note["thresholds"]).tau)
-        before = self.note(round_.t - 1)["model_hash"] if round_.t else None
-        write_round(self.round(round_.t), round_, scored, data, teacher, before=before, run=digest(self.info()))
+        before = round_folder.read_note(self.round(round_.t - 1))["model_hash"] if round_.t else None
+        round_folder.write_round(self.round(round_.t), round_, scored, data, teacher, before=before, run=self.bond())
         self.tidy()
 
-    def note(self, t: int) -> dict[str, Any]:
+    def note(self, t: Which) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
         self._check_place(t)
-        return read_note(self.round(t))
+        return round_folder.read_note(self.round(t))
 
-    def _check_place(self, t: int) -> dict[str, Any]:
-        """The note of round t, if it is of this run and its classes, and follows the round before it."""
-        note, info = read_note(self.round(t), files=False), self.info()
-        before = read_note(self.round(t - 1), files=False)["model_hash"] if t else None
-        check_bonds(self.round(t), note, info["classes"], round=t, run=digest(info), before=before)
+    def _check_place(self, t: Which) -> dict[str, Any]:
+        """The note of a round, if it is of this run and its classes, and follows the round before it."""
+        bonds: dict[str, Any] = {"run": self.bond()}
+        if isinstance(t, int):
+            bonds |= {
+                "round": t,
+                "before": round_folder.read_note(self.round(t - 1), files=False)["model_hash"] if t else None,
+            }
+        note = round_folder.read_note(self.round(t), files=False)
+        round_folder.check_bonds(self.round(t), note, self.info()["classes"], **bonds)
         return note
 
-    def logits(self, t: int) -> dict[str, np.ndarray]:
-        """Of val_in, val_out, test and out/NAME, as far as the run has them."""
-        return read_arrays(self.round(t))[0]
+    def bond(self) -> str:
+        """What every round's note says of the run that it belongs to."""
+        return digest(self.info())
 
-    def labels(self, t: int) -> dict[str, np.ndarray]:
+    def logits(self, t: Which) -> dict[str, np.ndarray]:
+        """Of val_in, val_out, test and out/NAME, as far as the run has them."""
+        return round_folder.read_arrays(self.round(t))[0]
+
+    def labels(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
-        return read_arrays(self.round(t))[1]
+        return round_folder.read_arrays(self.round(t))[1]
 
     def selection(self, t: int) -> pa.Table | None:
         """What the student t was trained on; None for a base."""
-        return read_selected(self.round(t)) if t in self.rounds() else None
+        return round_folder.read_selected(self.round(t)) if t in self.rounds() else None
 
     def selection_table(self, t: int) -> pa.Table:
         """The same with every column: sources, hashes, thresholds, reasons."""
-        return read_selected(self.round(t), every=True)
+        return round_folder.read_selected(self.round(t), every=True)
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
         logits = read_logits(logits_file(self.scratch, t))
         return None if logits is None else Predictions(logits, temperature)
 
-    def load_model(self, t: int, model: nn.Module) -> nn.Module:
+    def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
-        return read_model(self.round(t), model)
+        return round_folder.read_model(self.round(t), model)
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
         self._check_place(t)
-        return read_round(self.round(t), model)
+        return round_folder.read_round(self.round(t), model)
+
+    def bases(self) -> list[Base]:
+        """Labels alone and what was tried, in the order of it; none for a run with a single base."""
+        return read_bases(self.path)
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
         """Write final.json: the round to use, and why the run ended."""
@@ -232,7 +241,7 @@ class RunDir:
             "planned_rounds": planned,
             "stopped": stopped,
             "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
-            "model": model_file(self.round(best)).relative_to(self.path).as_posix(),
+            "model": round_folder.model_file(self.round(best)).relative_to(self.path).as_posix(),
             "model_hash": self.note(best)["model_hash"],
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
@@ -263,7 +272,7 @@ class RunDir:
         file = self.path / "final.json"
         if not file.exists():
             return None
-        final, there = self._json("final.json"), self.rounds()
+        final, there = read_json(file), self.rounds()
         sealed = self.info()["format"] == UNSEALED or final.pop(SEAL, None) == digest(final)
         best = final.get("round")
         known = type(best) is int and best in there and final.get("last_round") == there[-1]
@@ -280,11 +289,11 @@ class RunDir:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
+        for one in self.bases():
+            if one.name:
+                shutil.rmtree(self.scratch / one.name, ignore_errors=True)
         own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
-        for part in (*chain.from_iterable(own), *self.path.glob("round-*/.*.part"), *self.scratch.glob(".*.part")):
+        for part in (*chain.from_iterable(own), *self.path.glob("*-*/.*.part"), *self.scratch.rglob(".*.part")):
             part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
-
-    def _json(self, name: str) -> dict[str, Any]:
-        return read_json(self.path / name)

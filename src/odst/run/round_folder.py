@@ -20,10 +20,10 @@ from odst.errors import UserError
 from odst.evaluation.scoring import Scored
 from odst.files import sha256, whole
 from odst.method.labelling import weights
+from odst.rounds import Round
 from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
 from odst.run.sealed import read_sealed, write_sealed
 from odst.run.selection_file import Teacher, read_table, write_selection
-from odst.self_training import Round
 
 NOTE = "round.json"
 LOGITS = "logits.safetensors"

@@ -45,10 +45,12 @@ def write_selection(file: Path, I: Selection, data: Data, teacher: Teacher | Non
     often the image stands in I; `threshold` is the teacher's, in log-odds like `log_odds`."""
     assert data.pool is not None
     names = np.array(data.classes, dtype=object)
-    tau = np.full(data.K, np.nan) if teacher is None else teacher.tau
+    tau = np.full(data.K, np.nan) if teacher is None else teacher.tau if I.tau is None else I.tau
     reasons = np.array([stop.split(":")[0] for stop in I.stop], dtype=object)
     why = {
-        "full": "among the k most confident above the threshold",
+        "full": "among the k most confident above the threshold"
+        if I.pick == "top"
+        else "drawn, one of k, from those above the threshold",
         "short": "above the threshold",
         "given": "given in a file",
     }

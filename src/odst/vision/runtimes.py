@@ -1,12 +1,10 @@
 """How a backbone runs: uint8 pictures (n, size, size, 3) in, float32 vectors (n, d) out, in torch or in ONNX Runtime.
 
 On a CPU the networks of mobilenet.py run in ONNX Runtime, which is the faster (docs/embeddings.md has the numbers).
-Their graph is written out here: torch's exporter needs six seconds for it, and every process opens its own backbone.
+Their graph is written out here: torch's exporter needs six seconds for it. It travels to processes that do without torch.
 """
 
 import copy
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +15,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from odst.errors import UserError
 from odst.vision.mobilenet import InvertedResidual, Normalise, SamePadding
+from odst.vision.sessions import BATCH, Run, needed, one_line, open_session
 
-Run = Callable[[np.ndarray], np.ndarray]
 OPSET = 18
-BATCH = 16  # pictures at a time; with 64 both runtimes are slower on a CPU, its caches overflow
 
 
 class Encoder(NamedTuple):
@@ -63,23 +60,6 @@ def filled(x: np.ndarray, batch: int) -> np.ndarray:
     """With black pictures, to a multiple of `batch`."""
     spare = np.zeros((-len(x) % batch, *x.shape[1:]), x.dtype)
     return np.concatenate([x, spare]) if len(spare) else x
-
-
-def open_session(model: bytes | str, device: torch.device) -> Any:
-    """An InferenceSession with as many threads as torch has in this process."""
-    onnxruntime = needed("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # a warning on stderr for each unused initialiser helps nobody
-    wanted = ["CUDAExecutionProvider"] * (device.type == "cuda") + ["CPUExecutionProvider"]
-    available = onnxruntime.get_available_providers()
-    return onnxruntime.InferenceSession(model, options, providers=[name for name in wanted if name in available])
-
-
-def in_onnxruntime(module: nn.Module) -> Run:
-    """For the networks of mobilenet.py, on the CPU."""
-    session = open_session(onnx_graph(module), torch.device("cpu"))
-    return lambda images: session.run(None, {"images": images})[0]
 
 
 def onnx_graph(module: nn.Module) -> bytes:
@@ -137,7 +117,7 @@ def onnx_graph(module: nn.Module) -> bytes:
 def open_onnx(file: Path, size: int | None, normalise: Normalise | None, device: torch.device) -> tuple[Run, int]:
     """Any exported encoder, and the size of its pictures. Float inputs get pixels in [0, 1], normalised if asked for."""
     try:
-        session = open_session(str(file), device)
+        session = open_session(str(file), torch.get_num_threads(), cuda=device.type == "cuda")
     except UserError:
         raise
     except Exception as error:
@@ -196,15 +176,3 @@ def _vector_output(file: Path, outputs: list[Any]) -> str:
             f"{file}: a backbone gives one vector a picture, this one gives {said}. Export it with pooling."
         )
     return next((name for name in ("image_embeds", "pooler_output") if name in vectors), vectors[0])
-
-
-def needed(module: str, extra: str = "backbone") -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.split(".")[0]
-        raise UserError(f"{package} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -10,7 +10,7 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
@@ -26,6 +26,7 @@ RUN = [
     "journal",
     "selection_file",
     "round_note",
+    "round_folder",
     "directory",
     "preparation",
     "execution",
@@ -34,9 +35,10 @@ RUN = [
 ]
 OWNERS = {  # of the names of a run's files
     "config.toml": "run/config.py",
-    "selection.parquet": "run/directory.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "round.json"), "run/directory.py"),
-    **dict.fromkeys(("model.safetensors", "logits.safetensors"), "run/directory.py"),
+    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
+    **dict.fromkeys(
+        ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
+    ),
 }  # fmt: skip
 
 

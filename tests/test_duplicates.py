@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from odst.data.worlds import load_world
 from odst.duplicates import search
 from odst.duplicates.search import Search, near_pairs, squared_limit
 from odst.errors import UserError
@@ -75,6 +76,37 @@ def test_pairs_come_in_order_and_cutting_into_blocks_and_tiles_changes_nothing(m
     monkeypatch.setattr(search, "TILE", 13)
     monkeypatch.setattr(search, "STAGES", (2, 5, 9))
     assert found(pool, reference, 4.0) == whole
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    kinds=st.lists(st.sampled_from(["none", "one", "all"]), min_size=1, max_size=5),
+    last=st.integers(1, 8),
+)
+def test_blocks_of_which_none_one_or_all_images_are_near_give_the_pairs_of_a_double_loop(seed, kinds, last):
+    """`last` rows make the last block: one image alone, or as many as the others have."""
+    rng = np.random.default_rng(seed)
+    reference = smooth(20, (8, 8), rng) // 2  # dark: what is bright is far from all of them
+    blocks = []
+    for kind in kinds:
+        block = 255 - reference[rng.integers(0, 20, 8)] // 4
+        near = {"none": [], "one": [int(rng.integers(0, 8))], "all": list(range(8))}[kind]
+        block[near] = reference[rng.integers(0, 20, len(near))] + rng.integers(0, 2, (len(near), 8, 8, 3))
+        blocks.append(block)
+    blocks[-1] = blocks[-1][:last]
+    pool = np.concatenate(blocks).astype(np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "BLOCK", 8)
+        patch.setattr(search, "STAGES", (2, 5, 9))
+        assert found(pool, reference, 1.0) == sorted(by_hand(pool, reference, 1.0))
+
+
+def test_digits_a_block_of_which_shows_no_reference_are_searched_at_the_default_radius():
+    digits = load_world("digits", 0).pool.x
+    near = found(digits[:1025], digits[-200:], RADIUS)
+    assert near == sorted(by_hand(digits[:1025], digits[-200:], RADIUS))
+    assert found(255 - digits[:1025], digits[-200:], RADIUS) == []
 
 
 def test_a_pair_exactly_at_the_radius_is_outside_and_one_step_closer_is_inside():

@@ -138,7 +138,7 @@ class Stage:
 
     def _bound(self, x: torch.Tensor, squares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`x` (b, D') centred pixels, padded to whole segments; `squares` (b,) their exact squared norms in float64."""
-        segments = x.view(len(x), -1, SEGMENT).transpose(0, 1)
+        segments = _segments(x).transpose(0, 1)
         coordinates = torch.bmm(segments, self.parts).sum(0)  # (b, d)
         inside = coordinates.double().square().sum(1)
         remainder = (squares - inside).clamp(min=0).sqrt()
@@ -177,8 +177,13 @@ def _centred(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     x = block.float().sub_(128)
     if x.shape[1] % SEGMENT:
         x = torch.nn.functional.pad(x, (0, -x.shape[1] % SEGMENT))
-    parts = x.view(len(x), -1, SEGMENT)  # 512 squares of at most 128² sum to 2^23: exact in float32
+    parts = _segments(x)  # 512 squares of at most 128² sum to 2^23: exact in float32
     return x, torch.linalg.vecdot(parts, parts).sum(1, dtype=torch.float64)
+
+
+def _segments(x: torch.Tensor) -> torch.Tensor:
+    """(b, D') as (b, segments, SEGMENT). Their number is worked out: of no rows at all, -1 could be any number."""
+    return x.view(len(x), x.shape[1] // SEGMENT, SEGMENT)
 
 
 def _principal_basis(reference: torch.Tensor, width: int) -> torch.Tensor:

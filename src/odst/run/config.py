@@ -42,13 +42,13 @@ class StudentSection(differing(Schedule)):  # type: ignore[misc]
 class TrainingSection(Schedule):
     """The schedule of the base, and what differs for the students."""
 
-    students: tuple[StudentSection, ...] = ()
+    students: tuple[StudentSection, ...] = ()  # what differs for student 1, 2, …; the last serves all later ones
 
 
 class ModelSection(Section):
     """A network of its own, or one that begins with what another has learnt."""
 
-    name: str = "small"
+    name: str = "small"  # tiny, small, resnet50, …, mlp and head for vectors, timm:NAME, or package.module:factory
     pretrained: bool = False  # timm:NAME and the packaged backbones begin with their published weights
     weights: str | None = None  # a state dict to begin with: .safetensors, or .pth of plain tensors
     freeze: Literal["none", "backbone"] = "none"  # backbone: only the last layer learns
@@ -81,10 +81,12 @@ class ModelSection(Section):
 
 
 class RunSection(Section):
-    seed: Annotated[int, Field(ge=0)] = 0
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    stop_on_harm: bool = False
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30
+    """Where and how one run goes."""
+
+    seed: Annotated[int, Field(ge=0)] = 0  # deals splits, order, augmentation and ties
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU where there is one
+    stop_on_harm: bool = False  # end at the first student that is worse than its teacher
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30  # between two saves of a training in progress
 
 
 class Config(Section):

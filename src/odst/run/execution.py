@@ -9,6 +9,7 @@ import numpy as np
 from odst.errors import UserError
 from odst.evaluation.corruptions import mean_corruption_error, published_corruption_errors
 from odst.evaluation.scoring import Scored, best_round, harm, score
+from odst.locks import lock
 from odst.method.labelling import infer
 from odst.run.config import Config
 from odst.run.directory import RunDir
@@ -19,11 +20,19 @@ log = logging.getLogger("odst")
 
 
 def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use."""
+    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder."""
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
-    resumed = run.open(config, fresh=fresh)
+        with lock(out, "odst run"):
+            run.move_aside()
+    with lock(out, "odst run"):
+        return _execute(config, run)
+
+
+def _execute(config: Config, run: RunDir) -> int:
+    out = run.path
+    resumed = run.open(config)
     prepared = prepare(config, out)
     data, recipe = prepared.data, config.recipe()
     info = describe(prepared)

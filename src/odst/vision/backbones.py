@@ -81,7 +81,12 @@ def open_backbone(
     found = SPEC.fullmatch(spec)
     if not found:
         raise UserError(f"backbone: a name is missing. Take {DEFAULT}.")
-    base, norm, size, device = found["base"], found["norm"], _asked_size(spec, found["size"]), torch.device(device)
+    base, norm, size, device = (
+        found["base"],
+        found["norm"],
+        _asked_size(found["base"], found["size"]),
+        torch.device(device),
+    )
     kind, _, target = base.partition(":")
     normalise = _normalise(spec, kind, norm)
     if kind == "onnx":
@@ -104,11 +109,19 @@ def open_backbone(
     return _tried(spec, base, norm, encoder, "torch", in_torch(module, device))
 
 
-def _asked_size(spec: str, text: str | None) -> int | None:
+def onnx_file(spec: str) -> tuple[Path, Normalise | None]:
+    """The file of an onnx:FILE, and what its pixels go through."""
+    found = SPEC.fullmatch(spec)
+    assert found is not None
+    kind, _, target = found["base"].partition(":")
+    return _file(spec, target), _normalise(spec, kind, found["norm"])
+
+
+def _asked_size(base: str, text: str | None) -> int | None:
     if text is None:
         return None
     if len(text) > 9 or int(text) not in SIZES:
-        raise UserError(f"{spec}: pictures are between {SIZES[0]} and {SIZES[-1]:,} pixels a side, not {text[:20]}.")
+        raise UserError(f"{base}: pictures are between {SIZES[0]} and {SIZES[-1]:,} pixels a side, not {text[:20]}.")
     return int(text)
 
 

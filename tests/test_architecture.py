@@ -25,6 +25,7 @@ DATA = [
 RUN = [
     "config",
     "journal",
+    "sealed",
     "selection_file",
     "round_note",
     "round_folder",
@@ -42,10 +43,10 @@ RUN = [
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
-    "config.toml": "run/config.py",
+    **dict.fromkeys(("config.toml", "forecast.json"), "run/config.py"),
     "bases.json": "run/bases.py",
     **dict.fromkeys(
-        ("run.json", "final.json", "forecast.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
+        ("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
     ),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
@@ -116,7 +117,7 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.preparation", "run.quick_base", "run.round_note",
+        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation", "run.quick_base", "run.round_note",
         "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}

@@ -16,6 +16,7 @@ from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
 
 CONFIG_FILE = "config.toml"  # in a run directory
+FORECAST_FILE = "forecast.json"  # there too, whether the run has begun or not
 PRESETS = Path(__file__).parent.parent / "presets"
 
 

@@ -16,9 +16,10 @@ from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
 from odst.recipe import Recipe
 from odst.rounds import calibrated
-from odst.run.config import Config
-from odst.run.directory import FORECAST
+from odst.run.config import FORECAST_FILE, Config
+from odst.run.directory import RunDir
 from odst.run.quick_base import Rows, scan_pool
+from odst.run.sealed import read_json
 from odst.self_training import admission
 
 FORMAT = 1
@@ -147,7 +148,18 @@ def val_out_from(config: Config) -> str:
 
 
 def write_outlook(folder: Path, outlook: Outlook, seconds: float, disk: float) -> None:
-    write_json(folder / FORECAST, outlook.to_json() | {"seconds": seconds, "disk_bytes": disk})
+    write_json(folder / FORECAST_FILE, outlook.to_json() | {"seconds": seconds, "disk_bytes": disk})
+
+
+def read_outlook(run: RunDir) -> dict[str, Any] | None:
+    """forecast.json; None where nobody asked for a forecast."""
+    file = run.path / FORECAST_FILE
+    if not file.is_file():
+        return None
+    found = read_json(file)
+    if found.get("format") != FORMAT or not {"classes", "related", "rounds", "seconds"} <= found.keys():
+        raise UserError(f"{file}: this is no forecast that this odst can read. Make it again with `odst forecast`.")
+    return found
 
 
 def described(outlook: Outlook) -> list[str]:

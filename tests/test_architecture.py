@@ -32,6 +32,7 @@ RUN = [
     "bases",
     "directory",
     "marks",
+    "feedback",
     "identity",
     "preparation",
     "audit",

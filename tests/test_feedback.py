@@ -93,6 +93,16 @@ def test_the_new_run_names_its_parent_and_asks_as_much_of_the_pool(run: RunDir, 
         assert child.note(t)["selection"]["k"] == run.note(t)["selection"]["k"]
 
 
+def test_the_report_shows_what_the_marks_changed(run: RunDir, fed: tuple, tmp_path: Path) -> None:
+    child, marks, _ = fed
+    assert odst("report", child.path, "--out", tmp_path / "report.html", "--no-images").code == 0
+    section = (tmp_path / "report.html").read_text(encoding="utf-8").partition('<section id="marked">')[2]
+    section = section.partition("</section>")[0]
+    assert f"learns from {len(marks)} pictures" in section and "<b>run</b>" in section
+    before, after = (one.metrics()[one.final()["round"]]["error"] for one in (run, child))
+    assert f"<td>{100 * before:.2f}" in section and f"<td>{100 * after:.2f}" in section
+
+
 def test_the_same_command_goes_on_with_the_marked_run(run: RunDir, fed: tuple) -> None:
     child, _, _ = fed
     before = (child.path / "final.json").read_bytes()

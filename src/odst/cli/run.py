@@ -33,7 +33,7 @@ def run(
     Example: odst run digits --method odst --out runs/first
     """
     from odst.cli.screen import bars, rounds_table
-    from odst.run.config import parse_change, read_config
+    from odst.run.config import parse_change, read_config, run_folder
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
@@ -57,10 +57,7 @@ def run(
         both = (settings.data.marks,) if isinstance(settings.data.marks, str) else settings.data.marks
         files = (*both, *(str(file.resolve()) for file in marks))
         settings = settings.model_copy(update={"data": settings.data.model_copy(update={"marks": files})})
-    if out is None and RunDir(Path(config)).begun():
-        out = Path(config)
-    elif out is None:
-        out = Path("runs") / f"{Path(config).stem}-{settings.method.name}-{settings.run.seed}"
+    out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast
 

@@ -49,7 +49,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         known = manifest["format"] == FORMAT
         whole = known and {"dtype", "row", "count"} <= manifest.keys() and bool({"shards", "pools"} & manifest.keys())
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         known, whole = True, False
     if not known:
         raise UserError(

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.files import digest, sha256
 from odst.vision.hubs import open_hf, open_timm
 from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
 from odst.vision.packaged import PACKAGED, open_packaged
-from odst.vision.runtimes import BATCH, Encoder, Run, fold, in_onnxruntime, in_torch, needed, one_line, open_onnx
+from odst.vision.runtimes import BATCH, Encoder, Run, fold, in_onnxruntime, in_torch, needed, open_onnx
 
 Runtime = Literal["torch", "onnxruntime"]
 DEFAULT = "efficientnet-lite1"

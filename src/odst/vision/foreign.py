@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from odst.errors import UserError
-from odst.vision.runtimes import one_line
+from odst.errors import UserError, one_line
 
 RESIZE = "Set data.size (and build a packed pool again with --size)"
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.vision.mobilenet import InvertedResidual, Normalise, SamePadding
 
 Run = Callable[[np.ndarray], np.ndarray]
@@ -204,7 +204,3 @@ def needed(module: str, extra: str = "backbone") -> Any:
     except ImportError:
         package = module.split(".")[0]
         raise UserError(f"{package} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

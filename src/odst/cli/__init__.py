@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from odst.errors import UserError, is_out_of_memory
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
-    "demo", "init", "run", "report", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods",
+    "demo", "init", "run", "report", "audit", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods", "doctor",
 )  # fmt: skip
 
 
@@ -26,12 +26,30 @@ app = typer.Typer(
     cls=InOrderOfUse,
     help="Out-distribution aware self-training: a small labelled set, a huge messy pool, a classifier that knows "
     "when it does not know.\n\nExample: odst demo",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+WELCOME = """\
+odst: a small labelled image set, a huge messy pool of unlabelled images,
+and a classifier that gets better and knows when it does not know.
+
+  odst demo                    watch it on real digits, about a minute
+  odst init my_project --labelled photos/labelled --pool photos/unsorted
+                               your own folders: looks at them, writes a config
+  odst run my_project/odst.toml
+                               trains, selects, trains again; ends with a result
+
+All commands: odst --help. Is everything installed: odst doctor"""
+
+
+@app.callback()
+def welcome(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(WELCOME)
+
 
 # options of several commands
 Fit = Literal["crop", "pad", "stretch"]

@@ -32,10 +32,11 @@ def init(
     Example: odst init project --labelled photos/sorted --pool photos/unsorted
     """
     from odst.cli.screen import bars
+    from odst.locks import lock
     from odst.project.init import begin_project
 
     given = {"labelled": labelled, "pool": pool, "val_in": val_in, "val_out": val_out, "test": test}
-    with bars():
+    with bars(), lock(out or folder, "odst init"):
         sets = {role: specs for role, specs in given.items() if specs}
         lines = begin_project(folder, sets, out or folder, size=size, seed=seed, backbone=backbone)
     for line in lines:

@@ -127,8 +127,8 @@ def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = N
     table = _table(title, "round", *(one.narrow or one.heading for one in RUN))
     for one in metrics:
         mark = "*" if one["round"] == best else " "
-        table.add_row(f"{one['round']}{mark}", *(measure.text(one.get(measure.key), 1) for measure in RUN))
-    return table
+        table.add_row(_round(one, mark), *(measure.text(one.get(measure.key), 1) for measure in RUN))
+    return _with_legend(table, metrics)
 
 
 def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
@@ -144,5 +144,15 @@ def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
                 for measure in RUNS
                 for text in [measure.text(one.get(measure.key), 1)]
             ]
-            table.add_row(name if one["round"] == 0 else "", str(one["round"]), *cells, end_section=last)
+            table.add_row(name if one["round"] == 0 else "", _round(one), *cells, end_section=last)
+    return _with_legend(table, [one for metrics in runs.values() for one in metrics])
+
+
+def _round(one: dict[str, Any], mark: str = " ") -> str:
+    return f"{one['round']}{'!' if one.get('harm') else mark}"
+
+
+def _with_legend(table: Table, metrics: list[dict[str, Any]]) -> Table:
+    if any(one.get("harm") for one in metrics):
+        table.caption, table.caption_justify = "! worse than its teacher", "left"
     return table

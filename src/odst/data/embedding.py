@@ -25,6 +25,7 @@ from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, from_item, processes_for
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
+from odst.locks import lock
 from odst.progress import stage
 
 
@@ -52,6 +53,15 @@ def _embed(pool: Path, embedder: Embedder, from_pixels: bool, workers: int | Non
         if made != origin:
             raise UserError(f"{folder}: these vectors were made from the {made}. Delete the folder to make them anew.")
         return
+    with lock(pool, "odst pool embed"):
+        _make_column(pool, manifest, embedder, origin, workers)
+
+
+def _make_column(pool: Path, manifest: dict[str, Any], embedder: Embedder, origin: str, workers: int | None) -> None:
+    """What is whole of it stays; a process that was here before us may have made all of it."""
+    folder = feature_folder(pool, embedder.identity.slug)
+    if has_features(pool, embedder.identity):
+        return
     for remnant in [*folder.glob(".*.part"), *folder.glob("building/.*.part")]:  # of a process that was killed
         remnant.unlink()
     notes = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("building/[0-9]*.json"))]
@@ -59,7 +69,7 @@ def _embed(pool: Path, embedder: Embedder, from_pixels: bool, workers: int | Non
         notes = []
     _write(pool, manifest, embedder, notes, origin, workers)
     files = [{key: note[key] for key in ("file", "length", "sha256")} for note in notes]
-    side = manifest["row"][0] if from_pixels else None
+    side = manifest["row"][0] if origin == "pixels" else None
     write_json(folder / "manifest.json", feature_manifest(manifest, embedder.identity, files, side))
     shutil.rmtree(folder / "building")
 

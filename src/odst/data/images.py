@@ -49,7 +49,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Labelled:
-    x: Images
+    """Images with their classes."""
+
+    x: Images  # uint8 (n, H, W, 3), or float vectors (n, D)
     y: np.ndarray  # (n,) int64 in range(K)
 
     def __len__(self) -> int:
@@ -60,10 +62,10 @@ class Labelled:
 class Pool:
     """U. A pool id is the int64 position of an image in `x`; an excluded id is in U no more."""
 
-    x: Images
+    x: Images  # uint8 (m, H, W, 3), or float vectors (m, D)
     excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # pool ids, in any order
-    sources: Lookup | None = None
-    hashes: Lookup | None = None
+    sources: Lookup | None = None  # pool ids -> where each image came from
+    hashes: Lookup | None = None  # pool ids -> content hashes
     truth: np.ndarray | None = None  # (m,) int64 class, or -1 for unrelated: for scoring only
     identity: str | None = None  # a hash of the whole pool where one is known already (a packed pool's manifest)
     pictures: Images | None = None  # what people see of it, where x holds vectors of these
@@ -103,11 +105,11 @@ class Data:
 
     labelled: Labelled  # T
     pool: Pool | None  # U
-    val_in: Labelled
-    val_out: Images | None = None
-    test: Labelled | None = None
-    out_tests: dict[str, Images] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
+    val_in: Labelled  # calibrates, sets the in-thresholds, chooses the round
+    val_out: Images | None = None  # images of none of the classes: sets the out-thresholds
+    test: Labelled | None = None  # for scoring only
+    out_tests: dict[str, Images] = field(default_factory=dict)  # for scoring only: other things, by name
+    classes: tuple[str, ...] = ()  # names; without them the numbers
 
     def __post_init__(self) -> None:
         if self.pool is not None and not isinstance(self.pool, Pool):

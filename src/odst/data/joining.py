@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from odst.data.pool import FORMAT, hash_heads, identity, indexes, read_manifest
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
+from odst.locks import lock
 
 
 def join_pools(pools: Sequence[Path], out: Path) -> Path:
@@ -22,9 +24,14 @@ def join_pools(pools: Sequence[Path], out: Path) -> Path:
             f"{pool} ({m['dtype']} {'×'.join(map(str, m['row']))})" for pool, m in zip(pools, manifests, strict=True)
         ]
         raise UserError(f"{', '.join(texts)}: pools of different rows cannot be joined. Build them with one --size.")
+    with lock(out, "odst pool join"):
+        _write(pools, manifests, out)
+    return out
+
+
+def _write(pools: Sequence[Path], manifests: list[dict[str, Any]], out: Path) -> None:
     if (out / "manifest.json").exists():
         raise UserError(f"{out}: there is a pool already. Choose another --out.")
-    out.mkdir(parents=True, exist_ok=True)
     manifest = {
         "format": FORMAT,
         "dtype": manifests[0]["dtype"],
@@ -41,7 +48,6 @@ def join_pools(pools: Sequence[Path], out: Path) -> Path:
             pq.write_table(pa.table({"pool_id": repeated}), temporary, compression="zstd")
         manifest["files"] = {"duplicates.parquet": sha256(out / "duplicates.parquet")}
     write_json(out / "manifest.json", manifest)
-    return out
 
 
 def _relative(pool: Path, out: Path) -> str:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
+from odst.data.items import Source
 from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
@@ -24,6 +25,7 @@ from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
+from odst.locks import is_lock, lock
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
@@ -56,20 +58,29 @@ def build_pool(
     order |= {"keep_duplicates": keep_duplicates, "shard_rows": shard_rows or _shard_rows(decoder)}
     if decoder.embedder is not None:
         order["encoder"] = decoder.embedder.identity.to_json()
-    if (finished := _begin(Path(out), order)) is not None:
+    if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
         return finished
-    shards = _whole_shards(Path(out))
+    with lock(out, "odst pool build"):
+        return _build(Path(out), order, sources, counts, decoder, workers)
+
+
+def _build(
+    out: Path, order: dict[str, Any], sources: list[Source], counts: list[int], decoder: Decoder, workers: int | None
+) -> dict[str, Any]:
+    if (finished := _begin(out, order)) is not None:
+        return finished
+    shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
-    with stage(f"pack {Path(out).name}", sum(counts), "images", done) as advance:
+    with stage(f"pack {out.name}", sum(counts), "images", done) as advance:
         processes = processes_for(sum(counts), decoder, workers)
         batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
         if shards:
-            batches = _after(batches, shards[-1]["last"], Path(out))
-        if not keep_duplicates:
-            batches = _without_duplicates(batches, _Seen(Path(out) / "building", len(shards)))
-        _pack(batches, Path(out), shards, decoder, order["shard_rows"], advance)
-    return _finish(Path(out), order, decoder, shards)
+            batches = _after(batches, shards[-1]["last"], out)
+        if not order["keep_duplicates"]:
+            batches = _without_duplicates(batches, _Seen(out / "building", len(shards)))
+        _pack(batches, out, shards, decoder, order["shard_rows"], advance)
+    return _finish(out, order, decoder, shards)
 
 
 def _shard_rows(decoder: Decoder) -> int:
@@ -79,26 +90,35 @@ def _shard_rows(decoder: Decoder) -> int:
 
 def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
     """The manifest if this very pool is there already; otherwise a folder in which it may be built."""
-    manifest, begun = out / "manifest.json", out / "building" / "order.json"
-    for file in (manifest, begun):
-        if file.is_file():
-            found = read_manifest(out) if file is manifest else json.loads(file.read_text(encoding="utf-8"))
-            before = found.get("order") if file is manifest else found
-            if before != order:
-                differ = [key for key in {**order, **(before or {})} if (before or {}).get(key) != order.get(key)]
-                way = f" `odst pool embed {out}` adds vectors to it." if differ == ["encoder"] else ""
-                raise UserError(
-                    f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it.{way}"
-                )
-            if file is manifest:
-                shutil.rmtree(out / "building", ignore_errors=True)
-                return found
-            return None
-    begun_only = out.is_dir() and all(_is_remnant(file) for file in out.rglob("*") if not file.is_dir())
-    if out.exists() and not begun_only:
+    if (finished := _finished(out, order)) is not None:
+        shutil.rmtree(out / "building", ignore_errors=True)
+        return finished
+    begun = out / "building" / "order.json"
+    if begun.is_file():
+        _check_order(out, json.loads(begun.read_text(encoding="utf-8")), order)
+        return None
+    if not all(_is_remnant(file) or is_lock(file) for file in out.rglob("*") if not file.is_dir()):
         raise UserError(f"{out}: there are other files here already. Choose a new or empty folder for --out.")
     write_json(begun, order)
     return None
+
+
+def _finished(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the pool that is there, if it is this very one; one line if it is another."""
+    if not (out / "manifest.json").is_file():
+        return None
+    manifest = read_manifest(out)
+    _check_order(out, manifest.get("order"), order)
+    return manifest
+
+
+def _check_order(out: Path, before: dict[str, Any] | None, order: dict[str, Any]) -> None:
+    if before != order:
+        differ = [key for key in {**order, **(before or {})} if (before or {}).get(key) != order.get(key)]
+        way = f" `odst pool embed {out}` adds vectors to it." if differ == ["encoder"] else ""
+        raise UserError(
+            f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it.{way}"
+        )
 
 
 def _is_remnant(file: Path) -> bool:

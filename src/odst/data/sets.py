@@ -32,18 +32,18 @@ class DataSection(BaseModel):
     world: str | None = None  # a built-in open world: digits or photos
     pool_size: Annotated[int, Field(ge=1)] | None = None  # of a built-in world
     task: str | None = None  # the sets of an experiment of the paper: cifar10, cifar100 or svhn
-    labelled: Sources | None = None
-    pool: Sources | None = None
+    labelled: Sources | None = None  # images of the classes, a folder per class or a list with labels
+    pool: Sources | None = None  # unlabelled images, most of them of anything else
     val_in: Sources | Annotated[float, Field(gt=0, lt=1)] = 0.2  # a source, or a fraction of labelled, class by class
-    val_out: Sources | None = None
-    test: Sources | None = None
-    out_test: dict[str, Sources] = {}
+    val_out: Sources | None = None  # images of none of the classes; they set the out-thresholds
+    test: Sources | None = None  # labelled images for scoring only
+    out_test: dict[str, Sources] = {}  # named sets of other things, for scoring only
     corruptions: bool | str = (
         False  # score every round under the 15 corruptions too: true: of test; a folder: CIFAR-10-C
     )
     excluded: Sources = ()  # lists of pool ids to leave out, beside what `odst dedup` has left in the pool
     size: Annotated[int, Field(ge=1)] = 32  # images are brought to this height and width
-    fit: Literal["crop", "pad", "stretch"] = "crop"
+    fit: Literal["crop", "pad", "stretch"] = "crop"  # how a picture that is not square becomes so
     pool_truth: bool = False  # the pool's own labels are true: score the selection with them
     closed_pool: bool = False  # the pool holds task images only, as st-cw asks for
     join_val_in: bool = False  # T ∪ val_in as the labelled set: the reference for what val_in's labels are worth

@@ -20,6 +20,7 @@ from odst.duplicates.rule import Found, Rule, merged
 from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, forgotten, read_parts, scan
 from odst.duplicates.search import squared_limit
 from odst.files import sha256, whole, write_json
+from odst.locks import lock
 from odst.vision.sheets import contact_sheet
 
 log = logging.getLogger("odst")
@@ -58,6 +59,21 @@ def audit(
     """
     check_guard(pool, guard)
     about = describe(pool, guard)
+    if not fresh and (before := finished(out, about)) is not None and not (out / ".dedup").exists():
+        return before
+    with lock(out, "odst dedup"):
+        return _audit(pool, guard, about, out, sources or {}, notes or {}, fresh)
+
+
+def _audit(
+    pool: Pool,
+    guard: Guard,
+    about: Mapping[str, Any],
+    out: Path,
+    sources: Mapping[str, Lookup],
+    notes: Mapping[str, Any],
+    fresh: bool,
+) -> dict[str, Any]:
     if fresh:
         begin(out / ".dedup", about, fresh=True)  # first: without its list the pool must not look guarded
         for name in ("dedup.json", "excluded.parquet"):
@@ -71,7 +87,7 @@ def audit(
             "excluded comes back. To keep it, name all sets in one command."
         )
     scan(pool, guard, about, out / ".dedup")
-    return _finish(pool, guard, about, out, sources or {}, notes or {})
+    return _finish(pool, guard, about, out, sources, notes)
 
 
 def _finish(

@@ -1,5 +1,5 @@
 // Per class, one row of pictures a run: those that it alone selected.
-const story = JSON.parse(document.getElementById("data").textContent);
+const page = JSON.parse(document.getElementById("data").textContent);
 const count = new Intl.NumberFormat("en");
 
 function galleriesFor(runs) {
@@ -17,7 +17,7 @@ function galleriesFor(runs) {
       for (const run of runs) {
         const one = run.classes[c];
         block.append(element("p", "sort", `${run.run}: ${count.format(one.count)} alone`));
-        if (one.tiles) block.append(tileRow(one, one.tiles.map((_, at) => at), story, `${name}, selected by ${run.run} alone`));
+        if (one.tiles) block.append(tileRow(one, one.tiles.map((_, at) => at), page, `${name}, selected by ${run.run} alone`));
       }
     };
     block.addEventListener("toggle", () => block.open && fill());
@@ -27,5 +27,10 @@ function galleriesFor(runs) {
   });
 }
 
-picker("round", t => galleriesFor(story.rounds[t]));
+if (page.story) for (const one of page.story.rows) {
+  document.getElementById("told").append(
+    element("p", "sort", `${one.run}: ${count.format(one.count)} taken for “${page.story.class}”, ${count.format(one.wrong)} of them wrong`),
+    tileRow(one, one.tiles.map((_, at) => at), page, `taken for ${page.story.class} by ${one.run}`));
+}
+picker("round", t => galleriesFor(page.rounds[t]));
 addEventListener("beforeprint", () => { for (const block of document.querySelectorAll("details")) block.open = true; });

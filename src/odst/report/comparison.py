@@ -17,6 +17,7 @@ from odst.report.galleries import Gallery, describe_tiles, gallery_size, sources
 from odst.report.measures import HIGH, LOW
 from odst.report.plots import Series
 from odst.report.sprites import COLUMNS, Album
+from odst.report.story import Taken, tell
 from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
 from odst.run.directory import RunDir
@@ -59,6 +60,7 @@ def write_comparison(runs: list[RunDir], page: Path, *, images: bool = True, rel
     compared = open_runs(runs)
     with stage("comparison"):
         data, album = exclusive_galleries(compared, relative_paths) if images else ({"rounds": {}}, None)
+        data["story"] = None if album is None else story(compared, album, relative_paths)
         context = {
             "compared": compared,
             "grids": grids({one.name: one.metrics for one in compared}),
@@ -119,6 +121,23 @@ def curves(compared: list[Compared]) -> list[tuple[str, Any]]:
         ),
         ("Of these task-related", plots.rounds_chart("Task-related share", lines("related"))),
     ]
+
+
+def story(compared: list[Compared], album: Album, relative_paths: bool) -> dict[str, Any] | None:
+    """Plain self-training beside odst, where both are here, have selected from pools of one truth, and it is known."""
+    taken = {}
+    for one in compared:
+        table, method = one.run.selection(len(one.metrics) - 1), one.info["method"]
+        if table is not None and method in ("st", "odst") and method not in taken:
+            pool = pool_of(one.run)
+            if pool is not None and pool.truth is not None and pool.shown is not None:
+                taken[method] = Taken(one.name, table, pool, one.info["seed"])
+    if taken.keys() != {"st", "odst"}:
+        return None
+    told = tell(taken["st"], taken["odst"], tuple(compared[0].info["classes"]), album)
+    for tile in (tile for row in told["rows"] for tile in row["tiles"]) if told and relative_paths else ():
+        tile["src"] = Hidden(compared[0].run.path)(tile["src"])
+    return told
 
 
 # images that one run alone selected ------------------------------------------------------------------------------------------

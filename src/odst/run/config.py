@@ -29,9 +29,16 @@ def differing(of: type, *, without: Sequence[str] = (), **others: Any) -> type[S
     return create_model(of.__name__, __base__=Section, **others, **named)  # type: ignore[call-overload]
 
 
-class MethodSection(differing(Recipe, without=("closed_world", "given_selection"), name=(str, "odst"))):  # type: ignore[misc]
+class MethodSection(
+    differing(  # type: ignore[misc]
+        Recipe,
+        without=("closed_world", "given_selection", "rest_weight"),
+        name=(str, "odst"),
+        rest_weight=(float | str | None, None),  # the recipe knows which text
+    )
+):
     """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
-    supervised and oe none."""
+    supervised and oe none. rest_weight = "auto" is for methods that learn from the rest: st keeps its 0."""
 
 
 class StudentSection(differing(Schedule)):  # type: ignore[misc]
@@ -42,13 +49,13 @@ class StudentSection(differing(Schedule)):  # type: ignore[misc]
 class TrainingSection(Schedule):
     """The schedule of the base, and what differs for the students."""
 
-    students: tuple[StudentSection, ...] = ()
+    students: tuple[StudentSection, ...] = ()  # what differs for student 1, 2, …; the last serves all later ones
 
 
 class ModelSection(Section):
     """A network of its own, or one that begins with what another has learnt."""
 
-    name: str = "small"
+    name: str = "small"  # tiny, small, resnet50, …, mlp and head for vectors, timm:NAME, or package.module:factory
     pretrained: bool = False  # timm:NAME and the packaged backbones begin with their published weights
     weights: str | None = None  # a state dict to begin with: .safetensors, or .pth of plain tensors
     freeze: Literal["none", "backbone"] = "none"  # backbone: only the last layer learns
@@ -81,10 +88,13 @@ class ModelSection(Section):
 
 
 class RunSection(Section):
-    seed: Annotated[int, Field(ge=0)] = 0
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    stop_on_harm: bool = False
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30
+    """Where and how one run goes."""
+
+    seed: Annotated[int, Field(ge=0)] = 0  # deals splits, order, augmentation and ties
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU where there is one
+    stop_on_harm: bool = False  # end at the first student that is worse than its teacher
+    labels_alone: bool = False  # train a model on the labelled images alone too, and use it where it is the better one
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30  # between two saves of a training in progress
 
 
 class Config(Section):
@@ -105,6 +115,8 @@ class Config(Section):
             changes[key] = named.of_full_run(changes[key])
         if changes.get("k") == ():
             del changes["k"]
+        if named.rest_weight == 0 and changes.get("rest_weight") == "auto":
+            del changes["rest_weight"]
         return replace(named, **changes)
 
     def schedules(self) -> list[Schedule]:

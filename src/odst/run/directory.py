@@ -1,4 +1,4 @@
-"""The run directory: where each artefact lives. Files appear whole, and each round lists the hashes of its own.
+"""The run directory: where each artefact lives. Files appear whole.
 
 config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
@@ -6,42 +6,59 @@ metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
-round-T/         model.safetensors, logits.safetensors, selection.parquet, round.json (written last: the round is whole)
+round-T/         a round: round_folder.py
+labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
+weight-W/        a base that rest_weight = "auto" has tried: the same
+bases.json       labels alone and the bases that were tried, and which was taken
+marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
-import hashlib
 import json
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
-from safetensors.torch import load as load_weights
 from torch import nn
 
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import digest, sha256, whole, write_json, write_text
-from odst.method.labelling import Predictions, logits_file, read_logits, weights
+from odst.files import digest, sha256, write_json, write_text
+from odst.locks import FILE as LOCK_FILE
+from odst.locks import is_lock
+from odst.method.labelling import Predictions, logits_file, read_logits
 from odst.progress import listening
+from odst.rounds import Round
+from odst.run.bases import Base, read_bases
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
-from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
-from odst.run.selection_file import Teacher, read_table, write_selection
-from odst.self_training import Round
+from odst.run.round_folder import (
+    is_whole,
+    model_file,
+    read_arrays,
+    read_json,
+    read_metrics,
+    read_model,
+    read_note,
+    read_round,
+    read_selected,
+    write_round,
+)
+from odst.run.round_note import thresholds_from_json
+from odst.run.selection_file import Teacher
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
-LABELS = "labels/"  # in logits.safetensors, before the name of the set whose labels they are
+OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
+Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
@@ -57,8 +74,12 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
-    def round(self, t: int) -> Path:
-        return self.path / f"round-{t}"
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks"
+
+    def round(self, t: Which) -> Path:
+        return self.path / (f"round-{t}" if isinstance(t, int) else t)
 
     # a run as a whole ------------------------------------------------------------------------------------------------------
 
@@ -69,10 +90,8 @@ class RunDir:
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def open(self, config: Config, *, fresh: bool = False) -> bool:
-        """Make the directory ready for `config`; True where a run with the same config is there to go on with."""
-        if fresh and self.path.exists():
-            self._move_aside()
+    def open(self, config: Config) -> bool:
+        """Whether a run with the same config is there to go on with; a directory with anything else in it is refused."""
         if not self.path.exists() or self._barely_begun(config):
             return False
         if not self.exists():
@@ -94,15 +113,20 @@ class RunDir:
         return all(
             file == self.pool
             or file.suffix == ".part"
+            or is_lock(file)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
 
-    def _move_aside(self) -> None:
+    def move_aside(self) -> None:
+        """Whatever is there, under another name; the lock that stands in it has no meaning there."""
+        if all(is_lock(file) for file in self.path.iterdir()):
+            return
         n = 1
         while (aside := self.path.with_name(f"{self.path.name}.old-{n}")).exists():
             n += 1
         self.path.rename(aside)
+        (aside / LOCK_FILE).unlink(missing_ok=True)
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / CONFIG_FILE, dump_config(config))
@@ -148,7 +172,7 @@ class RunDir:
     def rounds(self) -> list[int]:
         """The whole rounds, from 0 on."""
         t = 0
-        while (self.round(t) / "round.json").exists():
+        while is_whole(self.round(t)):
             t += 1
         return list(range(t))
 
@@ -159,96 +183,50 @@ class RunDir:
         return there
 
     def save_round(self, round_: Round, scored: Scored, data: Data, *, chosen_by_teacher: bool = True) -> None:
-        """Write a round; round.json comes last. Its selection names the teacher of the round before, unless it was given."""
-        folder, raw, teacher = self.round(round_.t), weights(round_.model), None
+        """Write a round. Its selection names the teacher of the round before, unless it was given."""
+        teacher = None
         if round_.t and chosen_by_teacher:
             note = self.note(round_.t - 1)
             teacher = Teacher(note["round"], note["model_hash"], thresholds_from_json(note["thresholds"]).tau)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        with whole(folder / "model.safetensors") as temporary:
-            temporary.write_bytes(raw)
-        labels = {"val_in": data.val_in.y} | ({} if data.test is None else {"test": data.test.y})
-        arrays = scored.logits | {LABELS + name: np.asarray(y, np.int64) for name, y in labels.items()}
-        with whole(folder / "logits.safetensors") as temporary:
-            temporary.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
-        selection = None
-        if round_.selection is not None:
-            selection = selection_summary(round_.selection, data.classes, teacher)
-            write_selection(folder / "selection.parquet", round_.selection, data, teacher)
-        note = {
-            "round": round_.t,
-            "model_hash": hashlib.sha256(raw).hexdigest(),
-            "temperature": round_.temperature,
-            "thresholds": thresholds_to_json(round_.thresholds, data.classes),
-            "selection": selection,
-            "metrics": scored.metrics,
-            "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
-        }
-        write_json(folder / "round.json", note | {"digest": digest(note)})
+        write_round(self.round(round_.t), round_, scored, data, teacher)
         self.tidy()
 
-    def note(self, t: int) -> dict[str, Any]:
+    def note(self, t: Which) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
-        note = self._json(f"round-{t}/round.json")
-        if note.pop("digest", None) != digest(note):
-            raise UserError(
-                f"{self.round(t) / 'round.json'}: this file is damaged. Restore it, or start again with --fresh."
-            )
-        for name, hash_ in note["files"].items():
-            file = self.round(t) / name
-            if not file.exists():
-                raise UserError(f"{file}: this file of round {t} is missing. Restore it, or start again with --fresh.")
-            if sha256(file) != hash_:
-                raise UserError(
-                    f"{file}: this file has changed since the run wrote it. Restore it, or start again with --fresh."
-                )
-        return note
+        return read_note(self.round(t))
 
-    def logits(self, t: int) -> dict[str, np.ndarray]:
+    def logits(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in, val_out, test and out/NAME, as far as the run has them."""
-        arrays = load_file(self.round(t) / "logits.safetensors")
-        return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}
+        return read_arrays(self.round(t))[0]
 
-    def labels(self, t: int) -> dict[str, np.ndarray]:
+    def labels(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
-        arrays = load_file(self.round(t) / "logits.safetensors")
-        return {name.removeprefix(LABELS): y for name, y in arrays.items() if name.startswith(LABELS)}
+        return read_arrays(self.round(t))[1]
 
     def selection(self, t: int) -> pa.Table | None:
         """What the student t was trained on; None for a base."""
-        file = self.round(t) / "selection.parquet"
-        return read_table(file) if t in self.rounds() and file.exists() else None
+        return read_selected(self.round(t)) if t in self.rounds() else None
+
+    def selection_table(self, t: int) -> pa.Table:
+        """The same with every column: sources, hashes, thresholds, reasons."""
+        return read_selected(self.round(t), every=True)
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
         logits = read_logits(logits_file(self.scratch, t))
         return None if logits is None else Predictions(logits, temperature)
 
-    def load_model(self, t: int, model: nn.Module) -> nn.Module:
+    def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
-        file = self.round(t) / "model.safetensors"
-        try:
-            model.load_state_dict(load_weights(file.read_bytes()))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            raise UserError(
-                f"{file}: these weights do not fit the run's network ({error}). Start again with --fresh."
-            ) from None
-        return model
+        return read_model(self.round(t), model)
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
-        note, logits = self.note(t), self.logits(t)
-        round_ = Round(
-            t=t,
-            model=self.load_model(t, model),
-            temperature=note["temperature"],
-            thresholds=thresholds_from_json(note["thresholds"]),
-            selection=None,
-            logits_in=logits["val_in"],
-            logits_out=logits.get("val_out"),
-        )
-        return round_, Scored(note["metrics"], logits)
+        return read_round(self.round(t), model)
+
+    def bases(self) -> list[Base]:
+        """Labels alone and what was tried, in the order of it; none for a run with a single base."""
+        return read_bases(self.path)
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
         """Write final.json: the round to use, and why the run ended."""
@@ -259,41 +237,56 @@ class RunDir:
             "planned_rounds": planned,
             "stopped": stopped,
             "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
-            "model": f"round-{best}/model.safetensors",
+            "model": model_file(self.round(best)).relative_to(self.path).as_posix(),
             "model_hash": self.note(best)["model_hash"],
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_json(self.path / "final.json", final)
+        self._write_final(final)
+
+    def _write_final(self, final: dict[str, Any]) -> None:
+        """With the certificates that people's marks have given its rounds, in words."""
+        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        write_json(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+
+    def audit_file(self, t: int) -> Path:
+        return self.round(t) / "audit.json"
+
+    def audit(self, t: int) -> dict[str, Any] | None:
+        """What people's marks certify of round t's selection; None where nobody has."""
+        if not self.audit_file(t).exists():
+            return None
+        found = read_json(self.audit_file(t))
+        if found.pop("digest", None) != digest(found):
+            raise UserError(
+                f"{self.audit_file(t)}: this file is damaged. Delete it, then give the marks to `odst audit` again."
+            )
+        return found
+
+    def save_audit(self, t: int, found: dict[str, Any]) -> None:
+        write_json(self.audit_file(t), found | {"digest": digest(found)})
+        if (final := self.final()) is not None:
+            self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""
         return self._json("final.json") if (self.path / "final.json").exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [self._json(f"round-{t}/round.json")["metrics"] for t in self.rounds()]
+        return [read_metrics(self.round(t)) for t in self.rounds()]
 
     def tidy(self) -> None:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
-        for part in self.path.rglob(".*.part"):
-            part.unlink()
+        for one in self.bases():
+            if one.name:
+                shutil.rmtree(self.scratch / one.name, ignore_errors=True)
+        own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
+        for part in (*chain.from_iterable(own), *self.path.glob("*-*/.*.part"), *self.scratch.rglob(".*.part")):
+            part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
 
     def _json(self, name: str) -> dict[str, Any]:
-        file = self.path / name
-        try:
-            value = json.loads(file.read_text(encoding="utf-8"))
-            if not isinstance(value, dict):
-                raise ValueError("no object")
-            return value
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(
-                f"{file}: this file is missing: {self.path} is no run directory, or not a whole one."
-            ) from None
-        except ValueError as error:
-            raise UserError(
-                f"{file}: this file is damaged ({error}). Restore it, or start again with --fresh."
-            ) from None
+        return read_json(self.path / name)

@@ -72,6 +72,7 @@ class Job:
     weights: bytes
     schedule: Schedule
     I: Selection | None
+    excluded: np.ndarray | None  # from the pool: a base may spare more of it than the run excludes
     damping: float
     logits: np.ndarray | str | None
     temperature: float
@@ -94,7 +95,8 @@ def call_in(model: nn.Module, examples: Examples, schedule: Schedule, **options:
     p = examples.p
     logits = None if p is None else str(p.logits.filename) if isinstance(p.logits, np.memmap) else p.logits
     temperature = 1.0 if p is None else p.temperature
-    tell(Job(weights(model), schedule, examples.I, examples.damping, logits, temperature, options))
+    excluded = None if examples.U is None else examples.U.excluded
+    tell(Job(weights(model), schedule, examples.I, excluded, examples.damping, logits, temperature, options))
 
 
 def tell(job: Job | None) -> None:

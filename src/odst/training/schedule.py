@@ -13,12 +13,12 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 class Phase:
     """`epochs` or `steps` long; the learning rate goes from `lr` to `end` along a cosine or a line, or stays at `lr`."""
 
-    lr: float
-    epochs: float | None = None
-    steps: int | None = None
-    shape: Literal["constant", "cosine", "linear"] = "constant"
-    end: float = 0.0
-    augment: tuple[str, ...] = ()
+    lr: float  # the learning rate it begins with
+    epochs: float | None = None  # its length in passes over T ∪ I
+    steps: int | None = None  # its length in steps, instead of epochs
+    shape: Literal["constant", "cosine", "linear"] = "constant"  # the way from lr to end
+    end: float = 0.0  # the learning rate it ends with, but for "constant"
+    augment: tuple[str, ...] = ()  # such as "crop:4", "flip", "cutout:16": docs/augmentation.md
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None) or not (self.epochs or self.steps or 0) > 0:
@@ -41,15 +41,15 @@ class Phase:
 class Schedule:
     """Nesterov SGD. Each step takes `batch` images of T ∪ I and as many of the rest."""
 
-    batch: int = 128
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    batch: int = 128  # images of T ∪ I in a step, beside as many of the rest
+    momentum: float = 0.9  # Nesterov's
+    weight_decay: float = 5e-4  # on all weights
     backbone_lr: float = 1.0  # a factor on the learning rate of all layers but the last
     accumulate: int = 1  # parts that a step's batch goes through the network in: less memory, the same loss
     ema: float | None = None  # decay of a running mean of the weights, which is then what is judged and kept
     precision: Precision = "auto"  # of the forward and backward pass
     compile: bool = False  # torch.compile
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase, ...]  # one after the other: what makes the training's length and rates
 
     def __post_init__(self) -> None:
         if not self.phases:

@@ -160,6 +160,8 @@ def _create(file: Path, holder: Holder) -> bool:
     while not _place(file, holder):
         before = _read(file)
         if before is None:
+            if time.monotonic() > deadline:  # /proc and the like are folders in which no file can be
+                raise UserError(f"{file.parent}: no file can be made there. Choose another place.")
             continue  # it was given back just now
         if before.token in tokens():
             return False

@@ -199,7 +199,7 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
     try:
         net = getattr(importlib.import_module(module_name), attribute)()
         net.load_state_dict(state_dict(file))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
         ) from error

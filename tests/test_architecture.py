@@ -25,6 +25,7 @@ DATA = [
 RUN = [
     "config",
     "journal",
+    "sealed",
     "selection_file",
     "round_note",
     "round_folder",

@@ -29,6 +29,7 @@ class Recipe:
     ratio: tuple[float, ...] = (5, 10, 15)  # C: k = ratio[t] n / K, one entry per round
     k: tuple[int, ...] | None = None  # C: k outright, one entry per round (the paper's SVHN)
     max_copies: int | None = None  # C: cap on how often one image is repeated
+    labelled_copies: int = 1  # E: how often each labelled image stands among a student's, so that few do not drown in I
     calibrate: Literal["ece", "nll", "none"] = "ece"  # A
     warm_start: bool = False  # E: start the student from its teacher
     closed_world: bool = False  # U holds task images only
@@ -48,6 +49,8 @@ class Recipe:
             raise UserError(
                 f"damping is between 0 (soft labels) and 1 (uniform), got {self.damping:g}. The paper uses 0.5."
             )
+        if self.labelled_copies < 1:
+            raise UserError(f"labelled_copies is at least 1, got {self.labelled_copies}. The paper uses 1.")
         weight = self.rest_weight
         if weight != "auto" and (isinstance(weight, str) or not 0 <= weight < math.inf):
             raise UserError(

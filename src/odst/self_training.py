@@ -75,7 +75,7 @@ def self_train(
         if not announce(I, data.classes, t):
             return
         # D) q on I, v on the rest
-        examples = Examples(T, U, p, I, recipe.damping, K)
+        examples = Examples(T, U, p, I, recipe.damping, K, recipe.labelled_copies)
         # E) train the student, eq. (3)
         student = deepcopy(teacher) if recipe.warm_start else seeded(make_model, key(seed, "init", t + 1))
         student = train(

@@ -52,6 +52,6 @@ def follow(device: str, prepare: Callable[[], tuple[Data, Callable[[], nn.Module
         pool = data.pool
         if pool is not None and job.excluded is not None and len(job.excluded) != len(pool.excluded):
             pool = replace(pool, excluded=job.excluded, identity=pool.id)
-        examples = Examples(data.labelled, pool, job.predictions(), job.I, job.damping, data.K)
+        examples = Examples(data.labelled, pool, job.predictions(), job.I, job.damping, data.K, job.labelled_copies)
         train(model, examples, job.schedule, data.val_in, device=device, **job.options)
         job = processes.listen()

@@ -4,6 +4,7 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
+forecast.json    what `odst forecast` expected, written before the run or after
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
@@ -39,7 +40,7 @@ from odst.progress import listening
 from odst.rounds import Round
 from odst.run import round_folder
 from odst.run.bases import Base, read_bases
-from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
+from odst.run.config import CONFIG_FILE, FORECAST_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_note import thresholds_from_json
 from odst.run.sealed import FORMAT, SEAL, UNSEALED, read_info, read_json, read_sealed, write_sealed
@@ -102,7 +103,7 @@ class RunDir:
         return all(
             file == self.pool
             or file.suffix == ".part"
-            or is_lock(file)
+            or (is_lock(file) or file.name == FORECAST_FILE)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )

@@ -1,6 +1,7 @@
 """Lists of pool ids that leave a pool: those that odst writes, one's own tables, and the published ones."""
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from odst.errors import UserError, refused
+from odst.files import sha256
 
 ZERO_BASED = {
     *("80mn_cifar10_test_idxs.txt", "80mn_cifar100_test_idxs.txt", "80mn_cifar101_idxs.txt"),
@@ -115,4 +117,14 @@ def check_finished(folder: Path) -> None:
         raise UserError(
             f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
             f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+        )
+    try:
+        expected = json.loads((folder / "dedup.json").read_text(encoding="utf-8")).get("excluded_sha256")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return  # no pass was here, or one whose page is damaged: its list speaks for itself
+    file = folder / "excluded.parquet"
+    if expected and not (file.is_file() and sha256(file) == expected):
+        raise UserError(
+            f"{file}: `odst dedup` wrote this list, and it {'has changed' if file.is_file() else 'is missing'}. Restore it or run "
+            f"`odst dedup --fresh`; if you did it on purpose, delete {folder / 'dedup.json'}."
         )

@@ -258,10 +258,10 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n, lr = len(data.labelled), self.lr
         if lr is None:
             lr = 0.01 if self._network_name() == "head" else 0.03
-        if self.steps is None and len(self._shape) == 1:
+        if self.steps is None and len(self._shape) == 1 and self.batch > 0:
             m = 0 if data.pool is None else len(data.pool)
             return schedules(recipe, n, data.K, m, self.batch, lr)
-        steps = self.steps or max(STEPS, math.ceil(PASSES * n / self.batch))
+        steps = self.steps if self.steps is not None else max(STEPS, math.ceil(PASSES * n / max(1, self.batch)))
         phase = Phase(steps=steps, lr=lr, shape="cosine", augment=tuple(self.augment))
         return [Schedule(phases=(phase,), batch=self.batch)]
 

@@ -16,6 +16,10 @@ def review(
     draws: Annotated[int, Option(help="Pictures a class for the certificate; fixed with the page.")] = 150,
     round: Annotated[int | None, Option(help="Another round than the final one.")] = None,
     serve: Annotated[bool, Option("--serve", help="Offer the page here and write the marks into the run.")] = False,
+    import_: Annotated[
+        Path | None,
+        Option("--import", metavar="FILE", help="Label Studio's or FiftyOne's export, as marks into the run."),
+    ] = None,
     port: Annotated[int, Option(help="For --serve [default: a free one].", show_default=False)] = 0,
 ) -> None:
     """Make one offline page to mark what was selected.
@@ -30,6 +34,14 @@ def review(
 
     folder = RunDir(run)
     folder.info()
+    if import_ is not None:
+        from odst.exchange.imports import described, import_marks
+        from odst.run.marks import keep_marks
+
+        found = import_marks(folder, import_, round)
+        for line in described(found, keep_marks(folder, import_.stem, found.marks)):
+            echo(line)
+        return
     if serve:
         from odst.report.serving import ReviewServer
         from odst.run.audit import audited_round, check_own

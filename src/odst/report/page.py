@@ -12,6 +12,7 @@ from odst.files import write_text
 from odst.progress import stage
 from odst.report import panels, words
 from odst.report.findings import Findings, gather
+from odst.report.foresight import compare_forecast
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.measures import measures
 from odst.report.sprites import COLUMNS, Album
@@ -56,6 +57,7 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
         "bases": found.run.bases(),
         "alphas": words.alphas(found.recipe),
         "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one.key) is not None for r in found.rounds)],
+        "foresight": compare_forecast(found),
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],

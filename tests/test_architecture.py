@@ -10,13 +10,14 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
-    "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
+    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "few_labels", "self_training",
+    "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
-    "images", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
+    "images", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
-    "named.catalogue", "named.download", "sources", "shards", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
+    "named.catalogue", "named.download", "sources", "addresses", "shards", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
 
@@ -24,18 +25,30 @@ DATA = [
 RUN = [
     "config",
     "journal",
+    "sealed",
     "selection_file",
     "round_note",
     "round_folder",
+    "bases",
     "directory",
+    "marks",
+    "feedback",
+    "identity",
     "preparation",
+    "quick_base",
+    "outlook",
+    "audit",
+    "first_round",
     "execution",
     "torchrun",
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
-    "config.toml": "run/config.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
+    **dict.fromkeys(("config.toml", "forecast.json"), "run/config.py"),
+    "bases.json": "run/bases.py",
+    **dict.fromkeys(
+        ("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
+    ),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
     ),
@@ -105,8 +118,8 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.config", "run.directory", "run.execution", "run.forecast", "run.preparation", "run.round_note",
-        "run.selection_file", "run.torchrun",
+        "run.audit", "run.bases", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation",
+        "run.quick_base", "run.round_folder", "run.round_note", "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}
     for file in ROOT.rglob("*.py"):

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from odst.errors import UserError, is_out_of_memory
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
-    "demo", "init", "run", "report", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods", "doctor",
+    "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "data", "methods", "doctor",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def welcome(context: typer.Context) -> None:
 # options of several commands
 Fit = Literal["crop", "pad", "stretch"]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
-Round = Annotated[int | None, typer.Option(help="Another round than the final one.")]
+Round = Annotated[str | None, typer.Option(help="Another round than the one to use, or labels-alone.")]
 RunFit = Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
@@ -69,6 +69,12 @@ ADVICE = {
     errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
     errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
     errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
+    errno.ENAMETOOLONG: "the name is too long for this file system. Take a shorter one.",
+    errno.EISDIR: "a folder stands where a file is needed. Name a file.",
+    errno.ELOOP: "a link leads back to itself. Mend it, or name what it should lead to.",
+    errno.EPERM: "the system does not allow it. Choose another place.",
+    errno.ENOENT: "there is no such file or folder, and none can be made there. Check the path, or choose another place.",
+    errno.EINVAL: "the file system does not take this name or this kind of file. Choose another place.",
     errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
 }
 

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import pyarrow.parquet as pq
 from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
-from odst.data.pool import FORMAT, hash_heads, read_manifest
+from odst.data.pool import FORMAT, hash_heads, read_manifest, write_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
+from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
 from odst.errors import UserError
@@ -61,14 +63,15 @@ def build_pool(
     if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
         return finished
     with lock(out, "odst pool build"):
-        return _build(Path(out), order, sources, counts, decoder, workers)
+        if (finished := _begin(Path(out), order)) is not None:
+            return finished
+        with _or_nothing(Path(out)):
+            return _build(Path(out), order, sources, counts, decoder, workers)
 
 
 def _build(
     out: Path, order: dict[str, Any], sources: list[Source], counts: list[int], decoder: Decoder, workers: int | None
 ) -> dict[str, Any]:
-    if (finished := _begin(out, order)) is not None:
-        return finished
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
@@ -81,6 +84,23 @@ def _build(
             batches = _without_duplicates(batches, _Seen(out / "building", len(shards)))
         _pack(batches, out, shards, decoder, order["shard_rows"], advance)
     return _finish(out, order, decoder, shards)
+
+
+@contextmanager
+def _or_nothing(out: Path) -> Iterator[None]:
+    """A fault before the first shard is whole leaves nothing behind: the next attempt may be another."""
+    try:
+        yield
+    except UserError:
+        if not any((out / "building").glob("[0-9]*.json")):
+            _remove(out)
+        raise
+
+
+def _remove(out: Path) -> None:
+    """What there is of a pool without a row."""
+    for name in ("building", "shards", "features"):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _shard_rows(decoder: Decoder) -> int:
@@ -218,11 +238,9 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
     rejects = [rejected_file(building, number) for number in range(len(shards))]
     reasons = sum((_reasons(file) for file in rejects), Counter())
     if count == 0:
-        shutil.rmtree(building)
-        (out / "shards").rmdir()
-        shutil.rmtree(out / "features", ignore_errors=True)
+        _remove(out)
         if decoder.width is not None:
-            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} vectors is finite.")
+            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} rows holds a vector.")
         raise UserError(
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
@@ -251,7 +269,9 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
             if note["length"]
         ]
         write_json(feature_folder(out, encoder.slug) / "manifest.json", feature_manifest(manifest, encoder, files))
-    write_json(out / "manifest.json", manifest)
+        note_checked(feature_folder(out, encoder.slug), [file["file"] for file in files])
+    write_manifest(out, manifest)
+    note_checked(out, [*(shard["file"] for shard in manifest["shards"]), *manifest["files"]])
     shutil.rmtree(building)
     return manifest
 

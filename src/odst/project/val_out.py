@@ -22,8 +22,9 @@ from odst.files import whole
 from odst.method.calibration import fit_temperature, top_log_odds
 from odst.method.labelling import infer
 from odst.method.targets import Examples
+from odst.rounds import seeded
+from odst.run.quick_base import quick_network
 from odst.seeds import key, stream
-from odst.self_training import seeded
 from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
 from odst.vision.networks import make_network
@@ -52,8 +53,8 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
         raise UserError("pool: too few images to take a val_out from. Give a val_out of your own with --val-out.")
     ids = np.sort(stream(seed, "val_out").choice(inside, n, replace=False))
     rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
-    x, embedded = data.labelled.x, data.pool.pictures is not None
-    model = seeded(lambda: make_network(quick_network(x.shape[1:], embedded), data.K, x), key(seed, "val_out", "init"))
+    x = data.labelled.x
+    model = seeded(lambda: make_network(quick_network(x.shape[1:]), data.K, x), key(seed, "val_out", "init"))
     augment, lr = (("crop:4",), 0.1) if is_image(x) else ((), 0.01)
     schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=lr, shape="cosine", augment=augment),))
     examples = Examples(data.labelled, rest, p=None, I=None, damping=1.0, K=data.K)
@@ -75,13 +76,6 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
     order = np.argsort(-odds, kind="stable")
     aside = int(np.ceil(n * np.clip(2 * (odds > median).mean(), 0.01, 0.5)))
     return Sample(ids[order], c[order], odds[order], aside)
-
-
-def quick_network(shape: tuple[int, ...], embedded: bool) -> str:
-    """The smallest network that takes such rows and is worth training."""
-    if len(shape) == 1:
-        return "head" if embedded else "mlp"
-    return "tiny" if shape[0] < 16 else "small" if shape[0] <= 96 else "resnet18"
 
 
 def write(sample: Sample, data: Data, folder: Path) -> None:

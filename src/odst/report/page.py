@@ -12,10 +12,12 @@ from odst.files import write_text
 from odst.progress import stage
 from odst.report import panels, words
 from odst.report.findings import Findings, gather
+from odst.report.foresight import compare_forecast
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.measures import measures
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
+from odst.run.audit import headline
 from odst.run.directory import RunDir
 from odst.run.preparation import pool_of
 
@@ -24,6 +26,8 @@ COLUMNS_SHOWN = measures(
     "error", "corruption_error", "ece", "nll", "brier", "od_auroc", "val_error", "val_od_auroc", "temperature", "selected",
     "repeats", "related", "correct",
 )  # fmt: skip
+
+MARKED_SHOWN = measures("error", "od_auroc", "val_error", "val_od_auroc", "correct")
 
 
 def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
@@ -44,11 +48,16 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
     place = run.path.resolve()
     context = {
         "found": found,
+        "audits": _audits(run),
+        "marked": _marked(found),
         "title": place.name if relative_paths else "/".join(place.parts[-2:]),
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
         "summary": words.summary(found),
+        "bases": found.run.bases(),
+        "alphas": words.alphas(found.recipe),
         "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one.key) is not None for r in found.rounds)],
+        "foresight": compare_forecast(found),
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],
@@ -63,6 +72,21 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
         "default_round": found.best.t if found.best.t in students else max(students, default=0),
     }
     return environment().get_template("report.html").render(context)
+
+
+def _audits(run: RunDir) -> list[dict[str, Any]]:
+    """What is certified, round by round."""
+    found = [audit for t in run.rounds() if (audit := run.audit(t)) is not None]
+    return [audit | {"headline": headline(audit)} for audit in found]
+
+
+def _marked(found: Findings) -> dict[str, Any] | None:
+    """What marks brought into this run, and the run they were made on."""
+    marks, parent = found.info["sets"].get("marks"), found.info.get("parent")
+    if marks is None:
+        return None
+    columns = [one for one in MARKED_SHOWN if parent and parent.get(one.key) is not None]
+    return {"marks": marks, "parent": parent, "columns": columns}
 
 
 def _config(run: RunDir, hide: Hidden | None) -> str:
@@ -112,15 +136,17 @@ def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None,
                 row["rows"] = {key: [place[j] for j in ids] for key, ids in gallery.rows.items()}
                 row["ladder"] = [[place[j], rank] for j, rank in gallery.ladder]
             rows.append(row)
-        rounds[one.student.t] = {"k": k, "classes": rows, "stops": _stops(one, pool.truth)}
+        rounds[one.student.t] = {"k": k, "classes": rows, "stops": _stops(one, pool.truth, words.alphas(found.recipe))}
     return {"rounds": rounds, "tile": album.size if album else None, "columns": COLUMNS}
 
 
-def _stops(one: RoundGalleries, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """The slider's alphas and, where the truth is known, how good the selection at each would be."""
-    if one.stops is None or one.scan is None or one.student.selection is None:
+def _stops(one: RoundGalleries, truth: np.ndarray | None, named: str) -> dict[str, Any] | None:
+    """The slider's alphas, what the run calls its own, and where the truth is known how good the selection at each would be.
+    A run that draws its images has no slider: which ones another alpha would draw is not stored."""
+    if one.stops is None or one.scan is None or one.student.selection is None or one.student.selection.get("pick"):
         return None
-    found: dict[str, Any] = {"alphas": [float(f"{a:.6g}") for a in one.stops.alphas], "own": one.stops.own}
+    alphas = [float(f"{a:.6g}") for a in one.stops.alphas]
+    found: dict[str, Any] = {"alphas": alphas, "own": one.stops.own, "named": named}
     if truth is not None:
         counts = np.minimum(one.student.selection["k"], one.scan.above)  # (S, K)
         related, correct = np.zeros(len(counts)), np.zeros(len(counts))

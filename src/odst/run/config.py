@@ -16,6 +16,7 @@ from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
 
 CONFIG_FILE = "config.toml"  # in a run directory
+FORECAST_FILE = "forecast.json"  # there too, whether the run has begun or not
 PRESETS = Path(__file__).parent.parent / "presets"
 
 
@@ -29,9 +30,16 @@ def differing(of: type, *, without: Sequence[str] = (), **others: Any) -> type[S
     return create_model(of.__name__, __base__=Section, **others, **named)  # type: ignore[call-overload]
 
 
-class MethodSection(differing(Recipe, without=("closed_world", "given_selection"), name=(str, "odst"))):  # type: ignore[misc]
+class MethodSection(
+    differing(  # type: ignore[misc]
+        Recipe,
+        without=("closed_world", "given_selection", "rest_weight"),
+        name=(str, "odst"),
+        rest_weight=(float | str | None, None),  # the recipe knows which text
+    )
+):
     """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
-    supervised and oe none."""
+    supervised and oe none. rest_weight = "auto" is for methods that learn from the rest: st keeps its 0."""
 
 
 class StudentSection(differing(Schedule)):  # type: ignore[misc]
@@ -86,6 +94,7 @@ class RunSection(Section):
     seed: Annotated[int, Field(ge=0)] = 0  # deals splits, order, augmentation and ties
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU where there is one
     stop_on_harm: bool = False  # end at the first student that is worse than its teacher
+    labels_alone: bool = False  # train a model on the labelled images alone too, and use it where it is the better one
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30  # between two saves of a training in progress
 
 
@@ -107,6 +116,8 @@ class Config(Section):
             changes[key] = named.of_full_run(changes[key])
         if changes.get("k") == ():
             del changes["k"]
+        if named.rest_weight == 0 and changes.get("rest_weight") == "auto":
+            del changes["rest_weight"]
         return replace(named, **changes)
 
     def schedules(self) -> list[Schedule]:
@@ -145,11 +156,22 @@ def read_config(name: str, changes: dict[str, Any]) -> Config:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{name}: brackets inside brackets, deeper than any config. Mend it.") from None
     for key, value in changes.items():
         _put(values, key, value)
     config = parse_config(values, str(name))
     base = path.resolve().parent
     return config.model_copy(update={"data": config.data.located(base), "model": config.model.located(base)})
+
+
+def run_folder(name: str, config: Config, out: Path | None) -> Path:
+    """Where the run of a config goes: where it is told to, into the run directory that it was read from, or below runs/."""
+    if out is not None:
+        return out
+    if (Path(name) / CONFIG_FILE).is_file():
+        return Path(name)
+    return Path("runs") / f"{Path(name).stem}-{config.method.name}-{config.run.seed}"
 
 
 def parse_config(values: dict[str, Any], name: str) -> Config:
@@ -172,6 +194,8 @@ def parse_change(text: str) -> tuple[str, Any]:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key, value
+    except RecursionError:
+        raise UserError(f"--set {key}: brackets inside brackets, deeper than any value. Mend it.") from None
 
 
 def dump_config(config: Config) -> str:

@@ -1,36 +1,45 @@
 """One run: a config and a directory in, rounds out. The same call goes on where an earlier one stopped."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from odst.errors import UserError
-from odst.evaluation.corruptions import mean_corruption_error, published_corruption_errors
-from odst.evaluation.scoring import Scored, best_round, harm, score
+from odst.evaluation.choice import choose
+from odst.evaluation.scoring import Scored, harm
 from odst.locks import lock
-from odst.method.labelling import infer
+from odst.rounds import Round
+from odst.run.audit import check_own
+from odst.run.bases import ALONE
 from odst.run.config import Config
-from odst.run.directory import RunDir
-from odst.run.preparation import Prepared, describe, prepare
-from odst.self_training import Round, calibrated, self_train
+from odst.run.directory import RunDir, Which
+from odst.run.first_round import score_round, settled_recipe, write_first_round
+from odst.run.marks import read_marks
+from odst.run.preparation import Prepared, describe, prepare, with_own_pool
+from odst.self_training import self_train
 
 log = logging.getLogger("odst")
 
 
-def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder."""
+def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str, Any] | None = None) -> Which:
+    """Run `config` in `out`, or go on with it; return the round to use, or labels-alone. One process at a time does so in one
+    folder.
+
+    `parent` is what run.json says of the run whose marks are fed back, as `feed_back` gives it.
+    """
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
         with lock(out, "odst run"):
             run.move_aside()
     with lock(out, "odst run"):
-        return _execute(config, run)
+        return _execute(config, run, parent)
 
 
-def _execute(config: Config, run: RunDir) -> int:
+def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> Which:
     out = run.path
     resumed = run.open(config)
     prepared = prepare(config, out)
@@ -43,11 +52,14 @@ def _execute(config: Config, run: RunDir) -> int:
                 f"{out}: the images of {', '.join(changed)} have changed since this run began. Start again with --fresh."
             )
     else:
-        run.begin(config, info)
+        run.begin(config, info if parent is None else info | {"parent": parent})
     with run.recording():
         log.info("%s: %s, seed %d", "going on" if resumed else "start", config.method.name, config.run.seed)
-        last, scored = _last_round(run, prepared, info["base"])
-        stopped = _harm_on_file(run, config) if last is not None else None
+        if not run.rounds():
+            write_first_round(run, prepared, info["sets"])
+        last, scored = _last_round(run, prepared)
+        recipe = settled_recipe(run, recipe)
+        stopped = _harm_on_file(run, config)
         rounds: Iterator[Round] = iter(())
         if stopped is None:
             rounds = self_train(
@@ -55,74 +67,80 @@ def _execute(config: Config, run: RunDir) -> int:
                 device=prepared.device, scratch=run.scratch, checkpoint_seconds=config.run.checkpoint_seconds,
             )  # fmt: skip
         for round_ in rounds:
-            before, scored = scored, _score(prepared, round_)
-            worse = None
-            if before is not None:
-                worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
+            before, scored = scored, score_round(prepared, round_)
+            worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
             run.save_round(round_, scored, data, chosen_by_teacher=not recipe.given_selection)
             if worse:
                 log.warning("round %d harms: %s", round_.t, worse)
                 if config.run.stop_on_harm:
                     stopped = "harm"
                     break
-        return _finish(run, recipe.rounds, stopped)
+        return _finish(run, config, data.val_in.y, stopped)
 
 
-def _last_round(run: RunDir, prepared: Prepared, base: str) -> tuple[Round | None, Scored | None]:
-    """The round to go on from: the run's own last, or a base that a run beside this one has already trained."""
-    done = run.rounds()
-    for t in done[:-1]:
-        run.note(t)
-    if done:
-        return run.load_round(done[-1], prepared.make_model())
-    donor = find_base(run, base)
-    if donor is None:
-        return None, None
-    log.info("the base of %s is the same: taking it over", donor.path.name)
-    model = donor.load_model(0, prepared.make_model())
-    round_ = calibrated(prepared.config.recipe(), prepared.data, 0, model, None, prepared.device)
-    scored = _score(prepared, round_)
-    run.save_round(round_, scored, prepared.data)
-    return round_, scored
-
-
-def _score(prepared: Prepared, round_: Round) -> Scored:
-    """The numbers of a round; where the config asks for it, the mean corruption error among them."""
-    config, test = prepared.config, prepared.data.test
-    scored = score(round_, prepared.data, prepared.device)
-
-    def predict(x: np.ndarray) -> np.ndarray:
-        return infer(round_.model, x, device=prepared.device).argmax(axis=1)
-
-    if isinstance(config.data.corruptions, str):
-        errors = published_corruption_errors(predict, config.data.corruptions)
-        scored.metrics["corruption_error"] = float(errors.mean())
-    elif config.data.corruptions and test is not None:
-        scored.metrics["corruption_error"] = mean_corruption_error(predict, test.x, test.y, seed=config.run.seed)
-    return scored
-
-
-def find_base(run: RunDir, base: str) -> RunDir | None:
-    """A run in the same folder with an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
-    for beside in run.runs_beside():
-        try:
-            if beside.rounds() and beside.info().get("base") == base and beside.note(0):
-                return beside
-        except (UserError, OSError) as error:  # somebody else's folder, or a damaged run: train the base here
-            log.debug("not taking over a base: %s", error)
-    return None
+def _last_round(run: RunDir, prepared: Prepared) -> tuple[Round, Scored]:
+    """The round to go on from, after checking those before it."""
+    *before, last = run.rounds()
+    beside: list[Which] = [one.name for one in run.bases() if one.name]
+    for which in beside + before:
+        run.note(which)
+    return run.load_round(last, prepared.make_model())
 
 
 def _harm_on_file(run: RunDir, config: Config) -> str | None:
     return "harm" if config.run.stop_on_harm and run.metrics()[-1].get("harm") else None
 
 
-def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
+def _finish(run: RunDir, config: Config, y: np.ndarray, stopped: str | None) -> Which:
     run.tidy()
-    metrics = run.metrics()
-    best, last = best_round(metrics), metrics[-1]["round"]
-    if stopped is None and last < rounds:
+    planned = config.recipe().rounds
+    rounds = [Scored(metrics, run.logits(t)) for t, metrics in enumerate(run.metrics())]
+    if stopped is None and len(rounds) <= planned:
         stopped = "nothing above the thresholds"
-    run.finish(best, rounds, stopped)
-    log.info("done: use round %d", best)
-    return best
+    alone = None
+    if config.run.labels_alone:
+        alone = Scored(run.note(ALONE)["metrics"], run.logits(ALONE))
+    choice = choose(rounds, alone, y, holds=all(one.holds for one in run.bases() if one.taken))
+    use: Which = ALONE if choice.alone else choice.round
+    beside = None
+    if alone is not None:
+        beside = {key: alone.metrics[key] for key in ("val_error", "val_od_auroc", "error", "od_auroc")}
+        says = words(alone.metrics, rounds[choice.round].metrics, config.method.name, len(y), choice.verdict)
+        beside |= {"verdict": choice.verdict, "says": says}
+        log.info("%s", says)
+    run.finish(choice.round, planned, stopped, use, beside)
+    log.info("done: use %s", "labels alone" if use == ALONE else f"round {use}")
+    return use
+
+
+def words(alone: dict[str, Any], best: dict[str, Any], method: str, n_in: int, verdict: str | None) -> str:
+    """Labels alone and the best round in one line: on test images where there are some, and how sure val_in is of it."""
+    key, where = ("error", "test images") if alone["error"] is not None else ("val_error", "val_in")
+    return (
+        f"your labels alone: {100 * alone[key]:.1f} %, {method}: {100 * best[key]:.1f} % error on {where}; "
+        f"by the {n_in:,} images of val_in: {verdict}"
+    )
+
+
+def feed_back(parent: RunDir, config: Config, files: Sequence[Path]) -> tuple[Config, dict[str, Any]]:
+    """The config of a run that learns from marks on `parent`'s selections, and what its run.json says of the parent.
+
+    How many images a class may take stays the parent's: marks change what is known, not how much is asked of the pool.
+    """
+    for file in files:
+        check_own(parent, read_marks(file), str(file))
+    info, recipe = parent.info(), config.recipe()
+    before = (config.data.marks,) if isinstance(config.data.marks, str) else config.data.marks
+    marks = tuple(dict.fromkeys([*before, *(str(file.resolve()) for file in files)]))
+    data = with_own_pool(parent).data.pool if config.data.pool is not None else None
+    section = config.data.model_copy(update={"marks": marks, "pool": data})
+    n, K = info["sets"]["labelled"]["images"], len(info["classes"])
+    method = config.method
+    if recipe.rounds and not recipe.given_selection:
+        k = tuple(recipe.per_class(t, n, K) for t in range(recipe.rounds))
+        method = method.model_copy(update={"k": k})
+    final, metrics = parent.final(), parent.metrics()
+    best = metrics[final["round"] if final else -1]
+    told = {"name": parent.path.resolve().name, "config_hash": info["config_hash"], "labelled": n}
+    told |= {key: best[key] for key in ("round", "error", "od_auroc", "val_error", "val_od_auroc", "correct")}
+    return config.model_copy(update={"data": section, "method": method}), told

@@ -1,10 +1,7 @@
 """A config -> what a run works on: the sets, the network, the device; and what run.json says of them."""
 
-import hashlib
-import inspect
 import logging
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,7 +15,7 @@ from torch import nn
 
 from odst.data.checks import check_data
 from odst.data.encoding import CachedEmbedder, Encoding
-from odst.data.images import Data, Pool, fingerprint, is_counted, is_image
+from odst.data.images import Data, Pool, is_counted, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.pool import is_packed
 from odst.data.sets import DataSection
@@ -28,13 +25,13 @@ from odst.evaluation.corruptions import published_labels
 from odst.files import digest, sha256
 from odst.method.selection import Selection
 from odst.run.config import Config
-from odst.run.directory import RunDir
+from odst.run.directory import RunDir, Which
+from odst.run.feedback import describe_marks, marked_pool, settled_marks, with_marks
+from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
 from odst.vision.backbones import Identity
-from odst.vision.finetuning import head_of
-from odst.vision.hubs import state_hash
 from odst.vision.networks import make_network, normalisation
 
 log = logging.getLogger("odst")
@@ -50,13 +47,14 @@ class Prepared:
     device: str
     given: Selection | None
     encoding: Encoding | None = None  # of a run on embeddings
+    marks: dict[str, Any] | None = None  # what people's marks have changed
 
 
 def prepare(config: Config, workspace: Path | None) -> Prepared:
     """Load and check everything a run needs, before anything is written. Without a workspace, the run directory, a pool that
     is still to be packed is only counted."""
     recipe = config.recipe()
-    data, encoding = _load(config, workspace)
+    data, encoding, marks = _load(config, workspace)
     given = None
     if recipe.given_selection and config.data.selection is not None:
         given = read_selection(Path(config.data.selection), data)
@@ -71,7 +69,7 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         resolve(schedule.precision, device)
         for phase in schedule.phases:
             augmenter(phase.augment, (0, 0, 0))
-    return Prepared(config, data, make_model, device, given, encoding)
+    return Prepared(config, data, make_model, device, given, encoding, marks)
 
 
 def _check_corruptions(config: Config, data: Data) -> None:
@@ -86,7 +84,8 @@ def _check_corruptions(config: Config, data: Data) -> None:
         raise UserError("data.corruptions: there are no test images to corrupt. Set data.test, or take it out.")
 
 
-def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None]:
+def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None, dict[str, Any] | None]:
+    """The sets, how the run sees them, and what marks have made of them."""
     run = None if workspace is None else RunDir(workspace)
     packed, section, encoding = None if run is None else run.pool, _section(config), None
     if config.model.backbone is not None:
@@ -97,7 +96,10 @@ def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None
     data = load_data(section, seed=config.run.seed, workspace=packed, encoding=encoding)
     if config.model.backbone is not None:
         embedder.release()
-    return replace(data, pool=_closed(config, data.pool)), encoding
+    data = replace(data, pool=_closed(config, data.pool))
+    marks = settled_marks(section.marks, data.pool, data.classes)
+    told = None if marks is None or data.pool is None else describe_marks(marks, data.pool)
+    return with_marks(data, marks), encoding, told
 
 
 def _check_encoder(run: RunDir, embedder: Embedder) -> dict[str, Any]:
@@ -149,16 +151,16 @@ def sets_of(run: RunDir) -> Data:
 
     The run's logits stand row by row for these images, so sets that have changed since are refused.
     """
-    then, config = run.info()["sets"], _with_own_pool(run)
-    data, _ = _load(config, run.path)
-    changed = [name for name, value in _describe_sets(data).items() if then.get(name) != value]
+    then, config = run.info()["sets"], with_own_pool(run)
+    data, _, _ = _load(config, run.path)
+    changed = [name for name, value in describe_sets(data).items() if then.get(name) != value]
     if changed:
         raise _changed(run, changed)
     _check_pool(run, data.pool)
     return data
 
 
-def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
+def labels_of(run: RunDir, t: Which = 0) -> dict[str, np.ndarray]:
     """Of val_in and test, as the run kept them; a run of an older odst kept none, and its images are read again."""
     for one in (t, *run.rounds()):  # a run that an older odst began has them in its later rounds only
         if kept := run.labels(one):
@@ -170,7 +172,7 @@ def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
 def pool_of(run: RunDir) -> Pool | None:
     """The pool of a run, to be looked at: of a run on embeddings the pictures, and its backbone is not needed. No image of
     the other sets is read, unless they come together, as a world or a task."""
-    classes, config = tuple(run.info()["classes"]), _with_own_pool(run)
+    classes, config = tuple(run.info()["classes"]), with_own_pool(run)
     section = _section(config)
     if section.labelled is None:
         pool = _load(config, run.path)[0].pool
@@ -181,11 +183,13 @@ def pool_of(run: RunDir) -> Pool | None:
         if is_counted(pool.x):
             raise UserError(f"{run.path}: its pool {section.pool} is packed no more. Put the packed pool back.")
         pool = _closed(config, pool)
+        if pool is not None and (marks := settled_marks(section.marks, pool, classes)) is not None:
+            pool = marked_pool(pool, marks, classes)
     _check_pool(run, pool)
     return pool
 
 
-def _with_own_pool(run: RunDir) -> Config:
+def with_own_pool(run: RunDir) -> Config:
     """The config with the pool that the run has packed for itself, whatever has become of its sources."""
     config = run.config()
     if not is_packed(run.pool):
@@ -200,7 +204,7 @@ def _check_pool(run: RunDir, pool: Pool | None) -> None:
         return
     if len(pool) != then["images"]:
         raise _changed(run, ["pool"])
-    if pool.identity is not None and _describe_pool(pool) != then:
+    if pool.identity is not None and describe_pool(pool) != then:
         log.warning("%s: the pool, or what is excluded from it, has changed since this run was made", run.path)
 
 
@@ -217,27 +221,15 @@ def _changed(run: RunDir, names: list[str]) -> UserError:
 def describe(prepared: Prepared) -> dict[str, Any]:
     """Enough to tell whether two runs are the same, nothing of where or when."""
     config, data, recipe = prepared.config, prepared.data, prepared.config.recipe()
-    sets = _describe_sets(data)
+    sets = describe_sets(data)
     if data.pool is not None:
-        sets["pool"] = _describe_pool(data.pool)
+        sets["pool"] = describe_pool(data.pool)
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
-    model = prepared.make_model()
+    if prepared.marks is not None:
+        sets["marks"] = prepared.marks
     encoder = None if prepared.encoding is None else prepared.encoding.to_json()
-    base = {
-        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
-        "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
-        "encoder": encoder,
-        "network": network_key(config.model.name, model),
-        "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
-        "schedule": asdict(config.schedules()[0]),
-        "seed": config.run.seed,
-        "rest_weight": recipe.rest_weight,
-        "device": prepared.device,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "odst": version("odst"),
-    }
+    settled = None if recipe.rest_weight == "auto" else recipe.rest_weight
     return {
         "method": config.method.name,
         "recipe": asdict(recipe),
@@ -246,7 +238,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "shape": list(data.labelled.x.shape[1:]),
         "sets": sets,
         **({} if encoder is None else {"encoder": encoder}),
-        "base": digest(base),
+        "base": None if settled is None else base_key(prepared, sets, settled),
         "device": prepared.device,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("odst", "torch", "numpy", "pyarrow", "safetensors")}
@@ -254,42 +246,22 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def network_key(name: str, model: nn.Module) -> str:
-    """A hash of what a network is: the shapes of its weights, and the code of a factory of one's own and of those of its parts
-    that are not torch's or ours."""
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
-    factory = sys.modules.get(name.partition(":")[0]) if ":" in name else None
-    files = {file for one in [*own, *([factory] if factory else [])] if (file := _source(one)) is not None}
-    return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
-
-
-def begun_key(model: nn.Module) -> str:
-    """A hash of the weights that a network begins with: all but those of its head, which are drawn."""
-    drawn = {id(value) for value in head_of(model).parameters()}
-    state = model.state_dict(keep_vars=True)
-    return state_hash({name: value for name, value in state.items() if id(value) not in drawn})
-
-
-def _source(code: Any) -> str | None:
-    try:
-        return inspect.getsourcefile(code)
-    except (TypeError, OSError):  # made at a prompt
-        return None
-
-
-def _describe_sets(data: Data) -> dict[str, Any]:
-    """How many images each set but the pool has, and a hash of them and their labels."""
-    sets = {}
-    for name, one in (("labelled", data.labelled), ("val_in", data.val_in), ("test", data.test)):
-        if one is not None:
-            sets[name] = {"images": len(one), "hash": fingerprint(one.x, one.y)}
-    for name, x in {"val_out": data.val_out, **{f"out_test.{name}": x for name, x in data.out_tests.items()}}.items():
-        if x is not None:
-            sets[name] = {"images": len(x), "hash": fingerprint(x)}
-    return sets
-
-
-def _describe_pool(pool: Pool) -> dict[str, Any]:
-    excluded = hashlib.blake2b(np.ascontiguousarray(pool.excluded).data, digest_size=16).hexdigest()
-    return {"images": len(pool), "excluded": len(pool.excluded), "hash": digest([pool.id, excluded])}
+def base_key(prepared: Prepared, sets: dict[str, Any], rest_weight: float) -> str:
+    """What a base depends on, in short: two runs with one key share it."""
+    config, model, spare = prepared.config, prepared.make_model(), prepared.config.recipe().spare
+    base = {
+        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if rest_weight else None],
+        "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
+        "encoder": None if prepared.encoding is None else prepared.encoding.to_json(),
+        "network": network_key(config.model.name, model),
+        "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
+        "schedule": asdict(config.schedules()[0]),
+        "seed": config.run.seed,
+        "rest_weight": rest_weight,
+        **({"spare": spare} if spare and rest_weight else {}),
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "odst": version("odst"),
+    }
+    return digest(base)

@@ -72,7 +72,9 @@ class Job:
     weights: bytes
     schedule: Schedule
     I: Selection | None
+    excluded: np.ndarray | None  # from the pool: a base may spare more of it than the run excludes
     damping: float
+    labelled_copies: int
     logits: np.ndarray | str | None
     temperature: float
     options: dict[str, Any]  # the other arguments of `train`
@@ -94,7 +96,20 @@ def call_in(model: nn.Module, examples: Examples, schedule: Schedule, **options:
     p = examples.p
     logits = None if p is None else str(p.logits.filename) if isinstance(p.logits, np.memmap) else p.logits
     temperature = 1.0 if p is None else p.temperature
-    tell(Job(weights(model), schedule, examples.I, examples.damping, logits, temperature, options))
+    excluded = None if examples.U is None else examples.U.excluded
+    tell(
+        Job(
+            weights(model),
+            schedule,
+            examples.I,
+            excluded,
+            examples.damping,
+            examples.labelled_copies,
+            logits,
+            temperature,
+            options,
+        )
+    )
 
 
 def tell(job: Job | None) -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from odst.data.formats.arrays import ArraySource, Rows, map_npy
 from odst.data.formats.tables import (
+    DAMAGED,
     LABELS,
     PATHS,
     PictureTable,
@@ -28,7 +29,7 @@ from odst.data.formats.tables import (
     table_rows,
 )
 from odst.data.items import file_uri, label_text
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 VECTORS = ("embedding", "embeddings", "features", "feature", "vector", "emb")
 PICTURE_PATHS = (*PATHS, "image_path", "url")
@@ -71,7 +72,7 @@ class VectorTable(PictureTable):
 
     def _length(self) -> int:
         """Of the first list."""
-        with pq.ParquetFile(self.path) as file:
+        with refused(str(self.path), *DAMAGED), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(1024, columns=[self.pictures]):
                 if len(lengths := pc.list_value_length(batch.column(0)).drop_null()):
                     return lengths[0].as_py()
@@ -90,7 +91,7 @@ class VectorTable(PictureTable):
                 f"{self.path}: column {self.pictures!r} has {lengths[j]} numbers in row {rows[j]} and {self.width} in the "
                 "first. Vectors of two lengths are of two encoders: split the table."
             )
-        vectors = np.full((len(rows), self.width), np.nan, self.features)  # a row without a vector is rejected
+        vectors = np.zeros((len(rows), self.width), self.features)
         there = np.array(pc.is_valid(column))
         with np.errstate(over="ignore"):
             vectors[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.width)
@@ -101,7 +102,7 @@ class VectorTable(PictureTable):
                 name if path is None else _uri(self.path.parent, path) for name, path in zip(names, paths, strict=True)
             ]
         labels = [self._name(value) for value in batch.column(self.label).to_pylist()] if self.label else None
-        return Rows(vectors, rows, names, labels)
+        return Rows(vectors, rows, names, labels, ~there)
 
 
 def _uri(root: Path, path: object) -> str:
@@ -136,17 +137,27 @@ class _Column:
 
     def count(self) -> int:
         table = self.key[0]
-        return pq.read_metadata(table).num_rows if table.suffix.lower() == ".parquet" else len(_values(*self.key))
+        if table.suffix.lower() == ".parquet":
+            with refused(str(table), *DAMAGED):
+                return pq.read_metadata(table).num_rows
+        return len(_values(*self.key))
 
     def __getitem__(self, rows: np.ndarray) -> list[Any]:
-        return _values(*self.key).take(pa.array(rows)).to_pylist()
+        with refused(str(self.key[0]), *DAMAGED):
+            return [_text(value) for value in _values(*self.key).take(pa.array(rows)).to_pylist()]
 
 
 @lru_cache(maxsize=4)
 def _values(table: Path, name: str, changed: int) -> pa.ChunkedArray | pa.Array:
     if table.suffix.lower() == ".parquet":
         return pq.read_table(table, columns=[name])[name]
-    return pa.array([row[name] for row in table_rows(table, [name])], pa.large_string())
+    # as bytes: a file's name need not be text
+    texts = (row[name] for row in table_rows(table, [name]))
+    return pa.array([(text or "").encode("utf-8", "surrogateescape") for text in texts], pa.large_binary())
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True)

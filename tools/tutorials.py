@@ -48,7 +48,7 @@ def run(page: Path, folder: Path) -> Iterator[tuple[Part, str]]:
             for line in part.text.splitlines():
                 end = subprocess.run(
                     line, shell=True, cwd=folder, env=os.environ | {"PATH": path, "COLUMNS": "100"}, text=True,
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    capture_output=True,
                 )  # fmt: skip
                 if end.returncode:
                     raise RuntimeError(f"{page.name}: {line}\n{end.stdout}{end.stderr}")

@@ -98,8 +98,11 @@ def _or_nothing(out: Path) -> Iterator[None]:
 
 
 def _remove(out: Path) -> None:
-    """What there is of a pool without a row."""
-    for name in ("building", "shards", "features"):
+    """What there is of a pool without a row. A process that is killed while it does this leaves what can be gone on with: the
+    notes of whole shards go before the shards, and the order last."""
+    for note in (out / "building").glob("[0-9]*"):
+        note.unlink()
+    for name in ("shards", "features", "building"):
         shutil.rmtree(out / name, ignore_errors=True)
 
 

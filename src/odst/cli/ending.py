@@ -22,10 +22,12 @@ ADVICE = {
     errno.EPERM: "the system does not allow it. Choose another place.",
     errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
     errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
-    errno.EISDIR: "a folder stands where a file is needed. Move it away, or choose another place.",
+    errno.EISDIR: "a folder stands where a file is needed. Name a file.",
     errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
-    errno.ENOENT: "it is not there, or has just gone. Give the same command again when it is.",
-    errno.ENAMETOOLONG: "this name is too long for the disk. Choose a shorter one.",
+    errno.ENOENT: "there is no such file or folder, or it has just gone. Check the path, or choose another place.",
+    errno.ENAMETOOLONG: "the name is too long for this file system. Take a shorter one.",
+    errno.ELOOP: "a link leads back to itself. Mend it, or name what it should lead to.",
+    errno.EINVAL: "the file system does not take this name or this kind of file. Choose another place.",
     errno.EIO: "the disk cannot read or write it. Look after the disk, then give the same command again.",
 }
 # What a terminal that knows ASCII only is shown instead

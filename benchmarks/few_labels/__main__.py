@@ -1,0 +1,99 @@
+"""Few labels: python -m benchmarks.few_labels [--quick] [--data FOLDER] [--features FOLDER] [--out DIR] [--only TEXT] [--workers N]
+
+Worlds with 80 to 4,000 labelled images, mostly as vectors of a frozen backbone: labels alone, plain self-training, the paper's
+weight and `odst init`'s defaults, from five seeds. Writes results.json and tables.md to DIR, says which of the things that must
+hold do, and goes on where it was interrupted. FOLDER of --data holds cifar10_train.parquet, ... (default $ODST_TEST_DATA); the
+vectors are made once, timed apart and kept in --features. --quick is one world of each kind and two seeds.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.few_labels import features
+from benchmarks.few_labels.promise import run_promise
+from benchmarks.few_labels.runs import METHODS, run_world
+from benchmarks.few_labels.tables import Results, conditions, ratio, tables
+from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS
+from benchmarks.measuring import conclude
+from odst.data.named.download import data_folder
+from odst.errors import UserError
+from odst.files import write_json, write_text
+
+SEEDS = range(5)
+PROMISES = [("400", 0.8, 20), ("400", 0.9, 20), ("400-rare", 0.9, 1)]  # world, share, seeds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one world of each kind, two seeds, no promise")
+    parser.add_argument("--data", type=Path, default=os.environ.get("ODST_TEST_DATA"))
+    parser.add_argument("--features", type=Path, help="where the vectors are kept (default: below the data folder)")
+    parser.add_argument("--out", type=Path, default=Path("runs/few_labels"))
+    parser.add_argument("--only", default="", help="jobs whose WORLD/SEED or promise-WORLD/SEED holds this text")
+    parser.add_argument("--workers", type=int, default=2, help="worlds at a time, each on its share of the cores")
+    options = parser.parse_args()
+    if options.data is None:
+        raise UserError("few_labels: where are the pictures? Give --data FOLDER, or set ODST_TEST_DATA.")
+    out = options.out / "quick" if options.quick else options.out
+    kept = options.features or data_folder() / "benchmarks" / "few_labels"
+    file = out / "results.json"
+    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"rows": [], "promise": []}
+    if features.missing(kept):
+        results["features_seconds"] = round(features.make(Path(options.data), kept))
+        print(f"vectors made in {results['features_seconds']} s, kept in {kept}", flush=True)
+    threads = max(1, (os.cpu_count() or 1) // options.workers)
+    with ProcessPoolExecutor(options.workers, get_context("spawn"), initializer=begin, initargs=(threads,)) as workers:
+        waiting: list[tuple[str, Future]] = []
+        for world, seed in jobs(options.quick):
+            done = any((row["world"], row["seed"]) == (world, seed) for row in results["rows"])
+            if not done and options.only in f"{world}/{seed}":
+                job = workers.submit(run_world, world, seed, Path(options.data), kept, out, tuple(METHODS))
+                waiting.append(("rows", job))
+        for world, share, seeds in [] if options.quick else PROMISES:
+            for seed in range(seeds):
+                key = (world, share, seed)
+                done = any((row["world"], row["promise"], row["seed"]) == key for row in results["promise"])
+                if not done and options.only in f"promise-{world}/{seed}":
+                    waiting.append(("promise", workers.submit(run_promise, *key, kept, out)))
+        for part, job in waiting:
+            made = job.result()
+            results[part] += made if isinstance(made, list) else [made]
+            write_json(file, results)
+            print(f"{len(results['rows'])} rows, {len(results['promise'])} promises", flush=True)
+    show(results, out)
+
+
+def jobs(quick: bool) -> list[tuple[str, int]]:
+    if quick:
+        return [(world, seed) for world in ("100", PHOTOS) for seed in (0, 1)]
+    return [(world, seed) for seed in SEEDS for world in (*CIFAR, PHOTOS, PIXELS)]
+
+
+def begin(threads: int) -> None:
+    torch.set_num_threads(threads)
+    logging.getLogger("odst").setLevel(logging.ERROR)
+
+
+def show(results: dict[str, Any], out: Path) -> None:
+    write_text(out / "tables.md", tables(results))
+    print((out / "tables.md").read_text())
+    for sentence, fine, said in conditions(results["rows"]):
+        print(f"{'met' if fine else 'NOT MET'}: {sentence}: {said}")
+    found = Results(results["rows"])
+    conclude("few_labels", max(ratio(found, world)[0] for world in found.worlds()), "labels-alone")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(str(error))

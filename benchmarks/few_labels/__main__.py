@@ -8,19 +8,18 @@ vectors are made once, timed apart and kept in --features. --quick is one world 
 
 import argparse
 import json
-import logging
 import os
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.few_labels import features
+from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
-from benchmarks.few_labels.runs import METHODS, run_world
+from benchmarks.few_labels.runs import begin, run_world
 from benchmarks.few_labels.tables import Results, conditions, ratio, tables
 from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS
 from benchmarks.measuring import conclude
@@ -30,6 +29,7 @@ from odst.files import write_json, write_text
 
 SEEDS = range(5)
 PROMISES = [("400", 0.8, 20), ("400", 0.9, 20), ("400-rare", 0.9, 1)]  # world, share, seeds
+COSTS = [(DIGITS, 5), (OPEN, 1)]  # world, seeds
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("ODST_TEST_DATA"))
     parser.add_argument("--features", type=Path, help="where the vectors are kept (default: below the data folder)")
     parser.add_argument("--out", type=Path, default=Path("runs/few_labels"))
-    parser.add_argument("--only", default="", help="jobs whose WORLD/SEED or promise-WORLD/SEED holds this text")
+    parser.add_argument("--only", default="", help="jobs whose WORLD/SEED, or WORLD@PROMISE/SEED, holds this text")
     parser.add_argument("--workers", type=int, default=2, help="worlds at a time, each on its share of the cores")
     options = parser.parse_args()
     if options.data is None:
@@ -46,41 +46,37 @@ def main() -> None:
     out = options.out / "quick" if options.quick else options.out
     kept = options.features or data_folder() / "benchmarks" / "few_labels"
     file = out / "results.json"
-    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"rows": [], "promise": []}
+    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"done": [], "rows": [], "promise": [], "costs": []}
     if features.missing(kept):
         results["features_seconds"] = round(features.make(Path(options.data), kept))
         print(f"vectors made in {results['features_seconds']} s, kept in {kept}", flush=True)
     threads = max(1, (os.cpu_count() or 1) // options.workers)
     with ProcessPoolExecutor(options.workers, get_context("spawn"), initializer=begin, initargs=(threads,)) as workers:
-        waiting: list[tuple[str, Future]] = []
-        for world, seed in jobs(options.quick):
-            done = any((row["world"], row["seed"]) == (world, seed) for row in results["rows"])
-            if not done and options.only in f"{world}/{seed}":
-                job = workers.submit(run_world, world, seed, Path(options.data), kept, out, tuple(METHODS))
-                waiting.append(("rows", job))
-        for world, share, seeds in [] if options.quick else PROMISES:
-            for seed in range(seeds):
-                key = (world, share, seed)
-                done = any((row["world"], row["promise"], row["seed"]) == key for row in results["promise"])
-                if not done and options.only in f"promise-{world}/{seed}":
-                    waiting.append(("promise", workers.submit(run_promise, *key, kept, out)))
-        for part, job in waiting:
-            made = job.result()
-            results[part] += made if isinstance(made, list) else [made]
+        waiting = [
+            ((part, name), workers.submit(work, *arguments, data=Path(options.data), features=kept, out=out))
+            for part, name, work, arguments in jobs(options.quick)
+            if options.only in name and name not in results["done"]
+        ]
+        for (part, name), job in waiting:
+            results[part] += job.result()
+            results["done"].append(name)
             write_json(file, results)
-            print(f"{len(results['rows'])} rows, {len(results['promise'])} promises", flush=True)
+            print(f"{name} ({len(results['done'])} done)", flush=True)
     show(results, out)
 
 
-def jobs(quick: bool) -> list[tuple[str, int]]:
+def jobs(quick: bool) -> list[tuple[str, str, Callable[..., list[dict[str, Any]]], tuple]]:
+    """Part of the results, name, function and its arguments; the most telling first."""
     if quick:
-        return [(world, seed) for world in ("100", PHOTOS) for seed in (0, 1)]
-    return [(world, seed) for seed in SEEDS for world in (*CIFAR, PHOTOS, PIXELS)]
-
-
-def begin(threads: int) -> None:
-    torch.set_num_threads(threads)
-    logging.getLogger("odst").setLevel(logging.ERROR)
+        return [("rows", f"{world}/{seed}", run_world, (world, seed)) for world in ("100", PHOTOS) for seed in (0, 1)]
+    rows = [("rows", f"{world}/{seed}", run_world, (world, seed)) for seed in SEEDS for world in (*CIFAR, PHOTOS, PIXELS)]
+    promise = [
+        ("promise", f"{world}@{share:g}/{seed}", run_promise, (world, share, seed))
+        for world, share, seeds in PROMISES
+        for seed in range(seeds)
+    ]
+    costs = [("costs", f"{world}/{seed}", run_costs, (world, seed)) for world, seeds in COSTS for seed in range(seeds)]
+    return [*rows, *promise, *costs]
 
 
 def show(results: dict[str, Any], out: Path) -> None:

@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def run_costs(world: str, seed: int, data: Path, out: Path) -> list[dict[str, Any]]:
+def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -> list[dict[str, Any]]:
     """The rows of both weights, a round each."""
     folder = out / f"costs-{world}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,9 @@ from odst.run.directory import RunDir
 from odst.run.execution import execute
 
 
-def run_promise(world: str, promise: float, seed: int, features: Path, out: Path) -> dict[str, Any]:
+def run_promise(
+    world: str, promise: float, seed: int, *, data: Path, features: Path, out: Path
+) -> list[dict[str, Any]]:
     """The first student's selection: how much was promised of it, and how much of it is related."""
     folder = out / f"promise-{world}-{promise:g}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -38,7 +40,7 @@ def run_promise(world: str, promise: float, seed: int, features: Path, out: Path
         "said": said[0] if said else None,
     }
     shutil.rmtree(folder)
-    return row
+    return [row]
 
 
 def summary(rows: list[dict[str, Any]]) -> list[list[str]]:

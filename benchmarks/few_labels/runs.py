@@ -1,12 +1,14 @@
 """One world and seed: the files, the config that `odst init` writes for them, a run of every method, and their rows."""
 
 import json
+import logging
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.few_labels.worlds import PHOTOS, PIXELS, write_photographs, write_vectors
@@ -27,10 +29,14 @@ METHODS: dict[str, dict[str, Any]] = {
 KEYS = ("error", "od_auroc", "nll", "val_error", "val_od_auroc", "selected", "related", "correct")
 
 
-def run_world(
-    world: str, seed: int, data: Path, features: Path, out: Path, methods: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """The rows of these methods; the files and runs are gone afterwards."""
+def begin(threads: int) -> None:
+    """What every process of the benchmark starts with."""
+    torch.set_num_threads(threads)
+    logging.getLogger("odst").setLevel(logging.ERROR)
+
+
+def run_world(world: str, seed: int, *, data: Path, features: Path, out: Path) -> list[dict[str, Any]]:
+    """The rows of every method; the files and runs are gone afterwards."""
     folder = out / f"{world}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     if world in (PHOTOS, PIXELS):
@@ -40,7 +46,7 @@ def run_world(
     backbone = "none" if world == PIXELS else None
     begin_project(folder, {}, folder / "project", size=None, seed=seed, backbone=backbone)
     rows: list[dict[str, Any]] = []
-    for method in methods:
+    for method in METHODS:
         here = {"world": world, "seed": seed, "method": method}
         changes = METHODS[method] | {"run.seed": seed, "data.pool_truth": True}
         config = read_config(str(folder / "project" / "odst.toml"), changes)

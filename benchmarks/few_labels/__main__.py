@@ -46,7 +46,9 @@ def main() -> None:
     out = options.out / "quick" if options.quick else options.out
     kept = options.features or data_folder() / "benchmarks" / "few_labels"
     file = out / "results.json"
-    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"done": [], "rows": [], "promise": [], "costs": []}
+    results: dict[str, Any] = (
+        json.loads(file.read_text()) if file.exists() else {"done": [], "rows": [], "promise": [], "costs": []}
+    )
     if features.missing(kept):
         results["features_seconds"] = round(features.make(Path(options.data), kept))
         print(f"vectors made in {results['features_seconds']} s, kept in {kept}", flush=True)
@@ -69,7 +71,9 @@ def jobs(quick: bool) -> list[tuple[str, str, Callable[..., list[dict[str, Any]]
     """Part of the results, name, function and its arguments; the most telling first."""
     if quick:
         return [("rows", f"{world}/{seed}", run_world, (world, seed)) for world in ("100", PHOTOS) for seed in (0, 1)]
-    rows = [("rows", f"{world}/{seed}", run_world, (world, seed)) for seed in SEEDS for world in (*CIFAR, PHOTOS, PIXELS)]
+    rows = [
+        ("rows", f"{world}/{seed}", run_world, (world, seed)) for seed in SEEDS for world in (*CIFAR, PHOTOS, PIXELS)
+    ]
     promise = [
         ("promise", f"{world}@{share:g}/{seed}", run_promise, (world, share, seed))
         for world, share, seeds in PROMISES

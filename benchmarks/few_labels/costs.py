@@ -41,7 +41,9 @@ def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -
         weight = next((one.rest_weight for one in run.bases() if one.taken), config.recipe().rest_weight)
         for line in run.metrics():
             row = {"world": world, "seed": seed, "method": method, "round": line["round"], "rest_weight": weight}
-            rows.append(row | {"use": line["round"] == use} | {key: line[key] for key in ("error", "od_auroc", "val_error")})
+            rows.append(
+                row | {"use": line["round"] == use} | {key: line[key] for key in ("error", "od_auroc", "val_error")}
+            )
     shutil.rmtree(folder)
     return rows
 
@@ -58,5 +60,7 @@ def write_open_world(folder: Path, data: Path) -> dict[str, Any]:
     folder.mkdir(parents=True)
     for name in ("labelled", "val_in", "val_out", "test", "pool", "out_cifar100"):
         np.savez(folder / f"{name}.npz", x=sets[name].x, labels=sets[name].names)
-    changes: dict[str, Any] = {f"data.{key}": str(folder / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test", "pool")}
+    changes: dict[str, Any] = {
+        f"data.{key}": str(folder / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test", "pool")
+    }
     return changes | {"data.out_test": {"cifar100": str(folder / "out_cifar100.npz")}}

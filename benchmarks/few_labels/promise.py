@@ -29,7 +29,9 @@ def run_promise(
     run = RunDir(folder / "run")
     last = run.metrics()[-1]
     made = last["round"] == 1
-    said = [line.split("closed: ", 1)[1] for line in (run.path / "log.txt").read_text().splitlines() if "closed: " in line]
+    said = [
+        line.split("closed: ", 1)[1] for line in (run.path / "log.txt").read_text().splitlines() if "closed: " in line
+    ]
     row = {
         "world": world,
         "promise": promise,

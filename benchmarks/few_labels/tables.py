@@ -31,14 +31,16 @@ class Mean:
 
 def mean(values: list[float]) -> Mean:
     percent = 100 * np.array(values)
-    return Mean(float(percent.mean()), float(percent.std(ddof=1) / np.sqrt(len(percent))) if len(percent) > 1 else np.inf)
+    return Mean(
+        float(percent.mean()), float(percent.std(ddof=1) / np.sqrt(len(percent))) if len(percent) > 1 else np.inf
+    )
 
 
 class Results:
     """Rows looked up by world, method and round; seeds in one order, so that differences are paired."""
 
     def __init__(self, rows: Rows):
-        self.rows = sorted(rows, key=lambda row: row["seed"])
+        self.rows = sorted(({"use": False} | row for row in rows), key=lambda row: row["seed"])
 
     def worlds(self) -> list[str]:
         return [name for name in WORLDS if any(row["world"] == name for row in self.rows)]
@@ -61,7 +63,7 @@ class Results:
 
 def tables(results: dict[str, Any]) -> str:
     """Markdown: the worlds, the weight, the promise."""
-    found = Results([row | {"use": row.get("use", False)} for row in results["rows"]])
+    found = Results(results["rows"])
     lines = []
     for world in found.worlds():
         rounds = [" ".join(f"{mean(found.of(world, m, t)).value:.1f}" for t in range(4)) for m in (ST, PAPER, AUTO)]
@@ -76,9 +78,36 @@ def tables(results: dict[str, Any]) -> str:
     headings = ["labelled; related of pool", REGRESSION, ALONE, ST, PAPER, AUTO, "the round to use"]
     parts = [table(headings, lines)]
     if results.get("promise"):
-        headings = ["world", "promised, %", "seeds", "related, mean %", "lowest", "seeds below", "seeds with open classes"]
+        headings = [
+            "world",
+            "promised, %",
+            "seeds",
+            "related, mean %",
+            "lowest",
+            "seeds below",
+            "seeds with open classes",
+        ]
         parts.append(table([*headings, "open classes", "selected"], summary(results["promise"])))
+    if results.get("costs"):
+        parts.append(
+            table(
+                ["world", "seeds", "method", "weight taken", "error by round, %", "OD-AUROC of the last, %"],
+                costs(results["costs"]),
+            )
+        )
     return "\n\n".join(parts) + "\n"
+
+
+def costs(rows: Rows) -> list[list[str]]:
+    """The paper's weight and auto where labels are not that few."""
+    found, lines = Results(rows), []
+    for world, method in dict.fromkeys((row["world"], row["method"]) for row in rows):
+        own = [row for row in rows if (row["world"], row["method"]) == (world, method)]
+        rounds = " ".join(f"{mean(found.of(world, method, t)).value:.1f}" for t in range(3))
+        weights = ", ".join(sorted({f"{row['rest_weight']:g}" for row in own}))
+        last = f"{mean(found.of(world, method))}", str(mean(found.of(world, method, key="od_auroc")))
+        lines.append([world, str(len({row["seed"] for row in own})), method, weights, f"{rounds} {last[0]}", last[1]])
+    return lines
 
 
 def ratio(found: Results, world: str) -> tuple[float, float]:
@@ -91,7 +120,7 @@ def ratio(found: Results, world: str) -> tuple[float, float]:
 
 def conditions(rows: Rows) -> list[tuple[str, bool, str]]:
     """What must hold: the sentence, whether it does, and the number."""
-    found = Results([row | {"use": row.get("use", False)} for row in rows])
+    found = Results(rows)
     worlds, checks = found.worlds(), []
 
     def check(sentence: str, by_world: dict[str, tuple[bool, str]]) -> None:
@@ -109,23 +138,57 @@ def conditions(rows: Rows) -> list[tuple[str, bool, str]]:
     cifar = [w for w in worlds if w in CIFAR]
     few = [w for w in cifar if CIFAR[w].labelled <= 1000]
     base = against(ALONE, worlds, 0)
-    check("auto's base at most 1.5 points above labels alone", {w: (d.value <= 1.5, f"{d.value:+.1f}") for w, d in base.items()})
+    check(
+        "auto's base at most 1.5 points above labels alone",
+        {w: (d.value <= 1.5, f"{d.value:+.1f}") for w, d in base.items()},
+    )
     use = against(ALONE, worlds, None, used=True)
-    check("the round to use not above labels alone beyond a standard error", {w: (d.value <= d.error, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in use.items()})
+    check(
+        "the round to use not above labels alone beyond a standard error",
+        {w: (d.value <= d.error, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in use.items()},
+    )
     third = {w: difference(found.of(w, AUTO, 3), found.of(w, ALONE)) for w in few}
-    check("the third round below labels alone, up to 1,000 labels", {w: (d.value < 0, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in third.items()})
+    check(
+        "the third round below labels alone, up to 1,000 labels",
+        {w: (d.value < 0, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in third.items()},
+    )
     st = against(ST, worlds, 3)
-    check("the third round not above st's beyond a standard error", {w: (d.value <= d.error, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in st.items()})
+    check(
+        "the third round not above st's beyond a standard error",
+        {w: (d.value <= d.error, f"{d.value:+.2f} ± {d.error:.2f}") for w, d in st.items()},
+    )
     auroc = {w: difference(found.of(w, AUTO, 3, "od_auroc"), found.of(w, ST, 3, "od_auroc")) for w in cifar}
-    check("OD-AUROC at least 5 points above st's with CIFAR-100", {w: (d.value >= 5, f"{d.value:+.1f}") for w, d in auroc.items()})
-    photos = {w: difference(found.used(w, "od_auroc"), found.of(w, ALONE, key="od_auroc")) for w in worlds if w not in CIFAR}
-    check("the photographs' OD-AUROC above that of labels alone", {w: (d.value > 0, f"{d.value:+.1f}") for w, d in photos.items()})
+    check(
+        "OD-AUROC at least 5 points above st's with CIFAR-100",
+        {w: (d.value >= 5, f"{d.value:+.1f}") for w, d in auroc.items()},
+    )
+    photos = {
+        w: difference(found.used(w, "od_auroc"), found.of(w, ALONE, key="od_auroc")) for w in worlds if w not in CIFAR
+    }
+    check(
+        "the photographs' OD-AUROC above that of labels alone",
+        {w: (d.value > 0, f"{d.value:+.1f}") for w, d in photos.items()},
+    )
     if cifar:
         centre = float(np.exp(np.mean([np.log(ratio(found, w)[0]) for w in cifar])))
-        checks.append(("geometric mean of the ratios over the CIFAR worlds at most 0.95", centre <= 0.95, f"{centre:.3f}"))
+        checks.append(
+            ("geometric mean of the ratios over the CIFAR worlds at most 0.95", centre <= 0.95, f"{centre:.3f}")
+        )
         chosen, runs = sum(found.alone_chosen(w) for w in cifar), sum(len(found.used(w)) for w in cifar)
-        checks.append(("labels alone the choice in at most a quarter of the CIFAR runs", chosen <= runs / 4, f"{chosen} of {runs}"))
+        checks.append(
+            (
+                "labels alone the choice in at most a quarter of the CIFAR runs",
+                chosen <= runs / 4,
+                f"{chosen} of {runs}",
+            )
+        )
     worst = max(worlds, key=lambda w: ratio(found, w)[0])
     value, spread = ratio(found, worst)
-    checks.append(("the worst world's ratio at most 1 within its standard error", value - spread <= 1, f"{worst}: {value:.3f} ± {spread:.3f}"))
+    checks.append(
+        (
+            "the worst world's ratio at most 1 within its standard error",
+            value - spread <= 1,
+            f"{worst}: {value:.3f} ± {spread:.3f}",
+        )
+    )
     return [(sentence, bool(fine), said) for sentence, fine, said in checks if said]

@@ -33,7 +33,10 @@ CIFAR = {
     "1,000": World(1_000, 3_000, 32_000),
     "4,000": World(4_000, 14_000, 42_000),
 }
-PHOTOS, PIXELS = "photos", "photos-pixels"  # 80 labelled, 80 for val_in, 900 related of 3,000: by a backbone, and without
+PHOTOS, PIXELS = (
+    "photos",
+    "photos-pixels",
+)  # 80 labelled, 80 for val_in, 900 related of 3,000: by a backbone, and without
 SCENES = ("buildings", "glacier", "mountain", "street")
 PER_SCENE = 20  # labelled, and as many for val_in
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.few_labels import features
+from benchmarks.few_labels.conditions import conditions, ratio
 from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
 from benchmarks.few_labels.runs import begin, run_world
-from benchmarks.few_labels.tables import Results, conditions, ratio, tables
+from benchmarks.few_labels.tables import Results, tables
 from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS
 from benchmarks.measuring import conclude
 from odst.data.named.download import data_folder
@@ -86,10 +87,11 @@ def jobs(quick: bool) -> list[tuple[str, str, Callable[..., list[dict[str, Any]]
 def show(results: dict[str, Any], out: Path) -> None:
     write_text(out / "tables.md", tables(results))
     print((out / "tables.md").read_text())
-    for sentence, fine, said in conditions(results["rows"]):
+    for sentence, fine, said in conditions(results):
         print(f"{'met' if fine else 'NOT MET'}: {sentence}: {said}")
     found = Results(results["rows"])
-    conclude("few_labels", max(ratio(found, world)[0] for world in found.worlds()), "labels-alone")
+    if found.worlds():
+        conclude("few_labels", max(ratio(found, world)[0] for world in found.worlds()), "labels-alone")
 
 
 if __name__ == "__main__":

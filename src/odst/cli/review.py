@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import app
+from odst.cli import TrustCode, app
 
 
 @app.command()
@@ -17,6 +17,7 @@ def review(
     round: Annotated[int | None, Option(help="Another round than the final one.")] = None,
     serve: Annotated[bool, Option("--serve", help="Offer the page here and write the marks into the run.")] = False,
     port: Annotated[int, Option(help="For --serve [default: a free one].", show_default=False)] = 0,
+    trust_code: TrustCode = False,
 ) -> None:
     """Make one offline page to mark what was selected.
 
@@ -28,7 +29,7 @@ def review(
     from odst.report.review import render_review, write_review
     from odst.run.directory import RunDir
 
-    folder = RunDir(run)
+    folder = RunDir(run, trust_code)
     folder.info()
     if serve:
         from odst.report.serving import ReviewServer

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Device, Fresh, Quiet, Verbose, app
+from odst.cli import Device, Fresh, Quiet, TrustCode, Verbose, app
 
 
 @app.command()
@@ -20,6 +20,7 @@ def run(
     stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -34,6 +35,7 @@ def run(
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
+    from odst.run.trust import check_config
 
     changes = dict(parse_change(text) for text in change or [])
     given = {
@@ -43,7 +45,9 @@ def run(
         "run.device": device,
         "run.stop_on_harm": stop_on_harm or None,
     }
-    settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
+    changes |= {key: value for key, value in given.items() if value is not None}
+    settings = read_config(config, changes)
+    check_config(config, settings, changes, trust_code)
     out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast

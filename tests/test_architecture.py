@@ -33,6 +33,7 @@ RUN = [
     "directory",
     "trust",
     "marks",
+    "feedback",
     "identity",
     "preparation",
     "quick_base",

@@ -120,11 +120,12 @@ def select(
     seed: int,
     t: int,
     closed: Mapping[int, str] | None = None,
+    barred: np.ndarray | None = None,
 ) -> Selection:
     """One pass over the pool, keeping at most a few k candidates a class. Ties fall by a seeded key, never by pool order.
 
     `pick` takes the k most confident above tau, or any k: those whose id has the smallest keyed hash. `closed` says of a
-    class why, where it is not for want of precision.
+    class why, where it is not for want of precision. `barred` are (id, class) that a person has ruled out.
     """
     K = len(tau)
     tie_key, spread_key = key(seed, "ties", t), key(seed, "spread", t)
@@ -133,6 +134,8 @@ def select(
     with stage("select", blocks, "blocks") if blocks > 8 else nullcontext(lambda n: None) as advance:
         for ids, c, odds in p.top(tau, BLOCK):
             fits = (odds > tau[c]) & without(ids, excluded)
+            if barred is not None and len(barred):
+                fits &= ~np.isin(ids * K + c, barred[:, 0] * K + barred[:, 1])
             ids, c, odds = ids[fits], c[fits], odds[fits]
             ties = mix(ids, tie_key)
             rank = odds if pick == "top" else -mix(ids, spread_key).astype(np.float64)

@@ -8,7 +8,7 @@ from odst.data.images import Pool
 from odst.errors import UserError
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
-from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, thresholds
+from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, shortage, thresholds
 from odst.seeds import stream
 
 NONE = np.empty(0, np.int64)
@@ -168,3 +168,15 @@ def test_repeats_are_random(max_copies):
 def test_a_mask_or_an_id_outside_the_pool_is_no_list_of_excluded_ids(excluded):
     with pytest.raises(UserError, match="excluded holds pool ids from 0 to 4"):
         Pool(np.zeros((5, 2), np.float32), excluded=excluded)
+
+
+def test_a_class_that_val_in_closes_is_told_what_it_would_take():
+    odds = np.array([5.0, 4, 3, 2, 1, 0])
+    is_c = np.array([False, True, True, True, False, False])
+    assert in_threshold(odds, is_c, 0.9) == np.inf
+    said = shortage("cat", odds, is_c, 0.9)
+    assert "cat: 1 of the 4 val_in images surest to be of it are not" in said
+    assert "a precision of 0.9 with so many wrong takes 10 above the threshold" in said
+    more = np.concatenate([[False], np.ones(9, bool)])  # which is enough
+    assert in_threshold(np.arange(10.0)[::-1], more, 0.9) == -np.inf
+    assert shortage("cat", odds, np.zeros(6, bool), 0.9) == "cat: val_in has no image of it"

@@ -10,7 +10,7 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "errors", "files", "holders", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
     "few_labels", "self_training",
     "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip

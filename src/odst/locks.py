@@ -13,7 +13,6 @@ import re
 import secrets
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator

@@ -13,7 +13,6 @@ import re
 import secrets
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -141,8 +140,8 @@ def _create(file: Path, holder: Holder) -> bool:
     while not _place(file, holder):
         before = read_holder(file)
         if before is None:
-            if time.monotonic() > deadline:
-                _check_place(file.parent)
+            if time.monotonic() > deadline and file.parent.as_posix().startswith("/proc"):  # where no file can be
+                raise UserError(f"{file.parent}: no file can be made there. Choose another place.")
             continue  # it was given back just now
         if before.token in tokens():
             return False
@@ -151,15 +150,6 @@ def _create(file: Path, holder: Holder) -> bool:
         if not _remove_dead(file):
             time.sleep(0.02)
     return True
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse /proc and the like: folders in which no file can be."""
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except FileNotFoundError:
-        if folder.is_dir():
-            raise UserError(f"{folder}: no file can be made there. Choose another place.") from None
 
 
 def _place(file: Path, holder: Holder) -> bool:

@@ -62,6 +62,7 @@ RunFit = Annotated[str | None, typer.Option(help="How pictures are brought to si
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
 RelativePaths = Annotated[bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the run's own network: that runs its code.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]

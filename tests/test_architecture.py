@@ -10,7 +10,7 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [

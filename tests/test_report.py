@@ -14,6 +14,7 @@ from odst.classifier.load import load
 from odst.data.images import Data
 from odst.method.labelling import Predictions
 from odst.method.selection import select, thresholds
+from odst.method.stored import read_logits
 from odst.report.comparison import write_comparison
 from odst.report.findings import gather
 from odst.report.galleries import ladder, scan_round
@@ -101,7 +102,7 @@ def test_the_slider_counts_what_selecting_at_that_alpha_would_take(page: str, ru
     told = story(page)["rounds"]["1"]
     found = gather(run, world.pool)
     teacher = found.rounds[0]
-    logits = np.load(run.scratch / "pool-logits-0.npy")
+    logits = read_logits(run.scratch / "pool-logits-0")[:]
     assert len(told["stops"]["alphas"]) >= 40
     for s in range(0, len(told["stops"]["alphas"]), 7):
         alpha = told["stops"]["alphas"][s]
@@ -128,7 +129,7 @@ def test_galleries_lie_on_their_side_of_the_threshold(run: RunDir, world: Data) 
     stops, scan = scan_round(found, found.rounds[1], nearest=24)
     tau = stops.tau[stops.own]
     c_all, odds_all = [], []
-    p = Predictions(np.load(run.scratch / "pool-logits-0.npy"), found.rounds[0].temperature)
+    p = Predictions(read_logits(run.scratch / "pool-logits-0")[:], found.rounds[0].temperature)
     for _, c, odds in p.top():
         c_all.append(c)
         odds_all.append(odds)
@@ -149,7 +150,7 @@ def test_a_scan_in_small_blocks_finds_the_same(run: RunDir, world: Data) -> None
 
     found = gather(run, world.pool)
     stops, scan = scan_round(found, found.rounds[1], nearest=5)
-    logits = np.load(run.scratch / "pool-logits-0.npy")
+    logits = read_logits(run.scratch / "pool-logits-0")[:]
     again = scan_pool(
         Small(logits, found.rounds[0].temperature),
         stops,

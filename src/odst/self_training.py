@@ -13,8 +13,9 @@ from torch import nn
 from odst.data.checks import check_data
 from odst.data.images import Data
 from odst.method.calibration import fit_temperature
-from odst.method.labelling import Predictions, infer, logits_file
+from odst.method.labelling import Predictions, infer
 from odst.method.selection import CLOSED, Selection, Thresholds, select, thresholds
+from odst.method.stored import label, logits_folder
 from odst.method.targets import Examples
 from odst.recipe import Recipe
 from odst.seeds import key
@@ -79,9 +80,9 @@ def self_train(
         assert U is not None  # check_data has seen to it
         if given is None:
             # B) pseudo-label all of U
-            file = logits_file(scratch, t) if scratch else None
+            folder = logits_folder(scratch, t) if scratch else None
             p = Predictions(
-                infer(teacher, U.x, out=file, device=device, name=f"label pool {t}", identity=U.id), temperature
+                label(teacher, U.x, folder, device=device, name=f"label pool {t}", identity=U.id), temperature
             )
             # C) per class, the k most confident samples above both thresholds
             I = select(p, tau, k, excluded=U.excluded, max_copies=recipe.max_copies, seed=seed, t=t)

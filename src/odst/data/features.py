@@ -9,6 +9,7 @@ A joined pool has the columns that all of its members have. Vectors of two encod
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +74,13 @@ def open_features(pool: Path, encoder: "Identity") -> Features:
     """The column of this encoder and no other, mapped: a few bytes of memory per shard."""
     pool = Path(pool)
     columns = list(_columns(pool, read_manifest(pool), encoder))
-    x = Concatenated([array for pool, column in columns for array in _map(pool, column, encoder)])
+    parts = [array for pool, column in columns for array in _map(pool, column, encoder)]
+    x = Concatenated(parts, partial(_rows, pool.absolute(), encoder))
     return Features(x, encoder, tuple(column for _, column in columns))
+
+
+def _rows(pool: Path, encoder: "Identity") -> Images:
+    return open_features(pool, encoder).x
 
 
 def _columns(pool: Path, manifest: dict[str, Any], encoder: "Identity") -> Iterable[tuple[Path, dict[str, Any]]]:

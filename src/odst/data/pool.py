@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
 from odst.data.exclusions import check_finished, check_numbering, read_ids
-from odst.data.images import Pool
+from odst.data.images import Images, Pool
 from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.files import digest, sha256
@@ -88,7 +89,7 @@ def open_pool(
     """
     path = Path(path)
     manifest = read_manifest(path)
-    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)])
+    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)], partial(pool_rows, path.absolute()))
     columns = indexes(path, manifest)
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
@@ -97,6 +98,11 @@ def open_pool(
         lists.append(read_ids(file, len(x), identity(manifest)))
     gone = np.concatenate([np.empty(0, np.int64), *lists])
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
+
+
+def pool_rows(path: Path) -> Images:
+    """All rows of a pool and nothing else."""
+    return open_pool(path, every=True).x
 
 
 def open_labels(path: Path) -> "Column":

@@ -29,7 +29,8 @@ from odst.evaluation.scoring import Scored
 from odst.files import sha256, write_json, write_text
 from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
-from odst.method.labelling import Predictions, logits_file, read_logits
+from odst.method.labelling import Predictions
+from odst.method.stored import logits_folder, read_logits
 from odst.progress import listening
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
@@ -198,7 +199,7 @@ class RunDir:
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
-        logits = read_logits(logits_file(self.scratch, t))
+        logits = read_logits(logits_folder(self.scratch, t))
         return None if logits is None else Predictions(logits, temperature)
 
     def load_model(self, t: int, model: nn.Module) -> nn.Module:

@@ -24,7 +24,7 @@ from odst.training import processes
 from odst.training.batches import Draw, ahead
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
-from odst.training.state import Training, checkpoint_file
+from odst.training.state import Training, checkpoint_file, read_checkpoint
 from odst.vision.finetuning import head_of
 
 
@@ -75,13 +75,18 @@ def train(
     }  # fmt: skip
     dtype = resolve(schedule.precision, device)
     now = begin(model, schedule, is_image(examples.T.x), dtype, device)
-    if file is not None and file.exists():
-        now.load(file, identity)
+    rank = processes.rank()
+    identity_of_first, checkpoint = processes.from_first(
+        (identity, read_checkpoint(file, identity) if rank == 0 else None)  # of the others, some may not see the file
+    )
+    processes.check_same(identity, identity_of_first)
+    if checkpoint is not None:
+        now.resume(checkpoint)
     draw = Draw(examples, plan, rest=rest_weight > 0, seed=seed, t=t, device=device)
     network = processes.averaging(now.model)
     if schedule.compile:
         network = torch.compile(network)  # type: ignore[assignment]
-    rank, parts = processes.rank(), schedule.accumulate * processes.size()
+    parts = schedule.accumulate * processes.size()
     saved = time.monotonic()
     with (
         stage(name or f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,

@@ -10,7 +10,8 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "self_training",
+    "errors", "files", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "few_labels", "self_training",
     "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
@@ -27,15 +28,23 @@ RUN = [
     "selection_file",
     "round_note",
     "round_folder",
+    "bases",
     "directory",
+    "marks",
+    "identity",
     "preparation",
+    "audit",
+    "first_round",
     "execution",
     "torchrun",
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
     "config.toml": "run/config.py",
-    **dict.fromkeys(("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt"), "run/directory.py"),
+    "bases.json": "run/bases.py",
+    **dict.fromkeys(
+        ("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
+    ),
     **dict.fromkeys(
         ("round.json", "selection.parquet", "model.safetensors", "logits.safetensors"), "run/round_folder.py"
     ),
@@ -105,7 +114,7 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.config", "run.directory", "run.execution", "run.forecast", "run.preparation", "run.round_note",
+        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.preparation", "run.round_note",
         "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}

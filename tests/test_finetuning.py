@@ -19,9 +19,9 @@ from odst import Data, Phase, Schedule, make_network
 from odst.errors import UserError
 from odst.method.targets import Examples
 from odst.progress import listening
+from odst.rounds import seeded
 from odst.run.config import parse_config, read_config
 from odst.run.preparation import describe, prepare
-from odst.self_training import seeded
 from odst.training.steps import train
 from odst.vision.backbones import open_backbone
 from odst.vision.finetuning import head_of

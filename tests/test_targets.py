@@ -76,3 +76,14 @@ def test_the_base_pushes_the_rest_to_uniform():
     assert len(base) == 6
     _, v = base.rest_batch(np.arange(18))
     assert (v == 1 / 3).all()
+
+
+def test_labelled_images_may_stand_in_an_epoch_several_times():
+    e = examples()
+    often = Examples(e.T, e.U, e.p, e.I, 0.5, 3, labelled_copies=3)
+    assert len(often) == 3 * 6 + 6
+    x, q = often.batch(np.arange(len(often)))
+    assert np.array_equal(x[:18], np.tile(e.T.x, (3, 1)))
+    assert np.array_equal(q[:18], np.tile(np.eye(3)[e.T.y], (3, 1)))
+    assert np.array_equal(x[18:], e.batch(np.arange(len(e)))[0][6:])
+    assert often.digest() != e.digest()

@@ -17,8 +17,8 @@ from odst.errors import UserError
 from odst.method.labelling import infer, model_hash
 from odst.method.targets import Examples
 from odst.progress import listening
+from odst.rounds import seeded
 from odst.seeds import stream
-from odst.self_training import seeded
 from odst.training.batches import Draw, Joint, ahead
 from odst.training.precision import resolve, try_out
 from odst.training.steps import begin, eq3, train

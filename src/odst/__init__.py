@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from odst.data.pool import open_pool
     from odst.estimator import ODSTClassifier
     from odst.evaluation.scoring import score
+    from odst.few_labels import settle
     from odst.recipe import METHODS, ODST, ST, ST_OT, Recipe
-    from odst.self_training import Round, self_train
+    from odst.rounds import Round
+    from odst.self_training import self_train
     from odst.training.schedule import Phase, Schedule
     from odst.vision.networks import make_network
 
@@ -21,14 +23,16 @@ _HOMES = {
     "odst.estimator": ("ODSTClassifier",),
     "odst.evaluation.scoring": ("score",),
     "odst.recipe": ("METHODS", "ODST", "ST", "ST_OT", "Recipe"),
-    "odst.self_training": ("Round", "self_train"),
+    "odst.few_labels": ("settle",),
+    "odst.rounds": ("Round",),
+    "odst.self_training": ("self_train",),
     "odst.training.schedule": ("Phase", "Schedule"),
     "odst.vision.networks": ("make_network",),
 }
 
 __all__ = [
     "METHODS", "ODST", "ST", "ST_OT", "Data", "Labelled", "ODSTClassifier", "Phase", "Pool", "Recipe", "Round", "Schedule",
-    "load", "make_network", "open_pool", "score", "self_train",
+    "load", "make_network", "open_pool", "score", "self_train", "settle",
 ]  # fmt: skip
 
 

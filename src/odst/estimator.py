@@ -24,8 +24,9 @@ from odst.evaluation.scoring import best_round, score
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.recipe import METHODS, Recipe
+from odst.rounds import Round
 from odst.seeds import stream
-from odst.self_training import Round, self_train
+from odst.self_training import self_train
 from odst.training.precision import pick_device
 from odst.training.schedule import Phase, Schedule
 from odst.vision.networks import make_network

@@ -17,11 +17,17 @@ class Recipe:
     alpha_out: float | None = None  # C: overrides alpha for the out-threshold
     in_threshold: bool = True  # C
     out_threshold: bool = True  # C
-    rest_weight: float = 1.0  # E: weight of the loss on U \ I; 0 is blind to the out-distribution
+    promise: float | None = (
+        None  # C: share of the images above the threshold that is to be related, instead of alpha_out
+    )
+    pick: Literal["top", "spread"] = "top"  # C: the k most confident above the threshold, or any k of those above
+    rest_weight: float | Literal["auto"] = 1.0  # E: weight of the loss on U \ I; 0 is blind to the out-distribution
+    spare: float | None = None  # E: the base's rest without what labels alone find as confident as this share of val_in
     damping: float = 0.5  # D: v = (1 - damping) p + damping / K
     ratio: tuple[float, ...] = (5, 10, 15)  # C: k = ratio[t] n / K, one entry per round
     k: tuple[int, ...] | None = None  # C: k outright, one entry per round (the paper's SVHN)
     max_copies: int | None = None  # C: cap on how often one image is repeated
+    labelled_copies: int = 1  # E: how often each labelled image stands among a student's, so that few do not drown in I
     calibrate: Literal["ece", "nll", "none"] = "ece"  # A
     warm_start: bool = False  # E: start the student from its teacher
     closed_world: bool = False  # U holds task images only
@@ -41,8 +47,19 @@ class Recipe:
             raise UserError(
                 f"damping is between 0 (soft labels) and 1 (uniform), got {self.damping:g}. The paper uses 0.5."
             )
-        if self.rest_weight < 0 or not math.isfinite(self.rest_weight):
-            raise UserError(f"rest_weight is 0 or more, got {self.rest_weight:g}. The paper uses 1, and 0 for st.")
+        if self.labelled_copies < 1:
+            raise UserError(f"labelled_copies is at least 1, got {self.labelled_copies}. The paper uses 1.")
+        weight = self.rest_weight
+        if weight != "auto" and (isinstance(weight, str) or not 0 <= weight < math.inf):
+            raise UserError(
+                f'rest_weight is a number from 0 up, or "auto", got {weight!r}. The paper uses 1, and 0 for st; "auto" is '
+                "for few labels."
+            )
+        if self.spare is not None and not 0 < self.spare < 1:
+            raise UserError(f"spare is a share of val_in between 0 and 1, such as 0.9, got {self.spare:g}.")
+        if self.pick not in ("top", "spread"):
+            raise UserError(f'pick is "top" (the k most confident) or "spread" (any k above), got {self.pick!r}.')
+        self._check_promise()
         if any(not r > 0 or not math.isfinite(r) for r in self.ratio):
             raise UserError(
                 f"ratio has one positive number per round, got {list(self.ratio)}. The paper uses [5, 10, 15]."
@@ -53,6 +70,35 @@ class Recipe:
             raise UserError(
                 f"max_copies is at least 1, got {self.max_copies}. Leave it out for the paper's unlimited repeats."
             )
+
+    def _check_promise(self) -> None:
+        if self.promise is None:
+            return
+        if not 0 < self.promise < 1:
+            raise UserError(f"promise is a share of related images between 0 and 1, such as 0.9, got {self.promise:g}.")
+        if self.alpha_out is not None:
+            raise UserError(
+                f"promise and alpha_out both set the out-threshold, got {self.promise:g} and {self.alpha_out:g}. Leave one out."
+            )
+        if self.pick == "top":
+            raise UserError(
+                f'promise is of all images above the threshold, and pick = "top" takes the most confident of them, got '
+                f'promise = {self.promise:g}. Set pick = "spread".'
+            )
+
+    @property
+    def weight(self) -> float:
+        """rest_weight as the number that it is once `settle` has seen to "auto"."""
+        if self.rest_weight == "auto":
+            raise UserError(
+                'rest_weight: "auto" is settled with the base. Go on from a round with the recipe that odst.settle gave.'
+            )
+        return self.rest_weight
+
+    @property
+    def needs_labels_alone(self) -> bool:
+        """Whether the base is made with the help of a model that has seen the labelled images alone."""
+        return self.rest_weight == "auto" or (self.spare is not None and self.rest_weight > 0)
 
     @property
     def rounds(self) -> int:

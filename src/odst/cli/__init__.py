@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from odst.errors import UserError, is_out_of_memory
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
-    "demo", "init", "run", "report", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods", "doctor",
+    "demo", "init", "run", "report", "audit", "predict", "evaluate", "compare", "export", "pool", "dedup", "data", "methods", "doctor",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from odst.data.images import Data, Pool
 from odst.evaluation.metrics import auroc, brier, confidence_log_odds, ece, error, nll, wrong
 from odst.method.labelling import infer
 from odst.method.selection import Selection
-from odst.self_training import Round
+from odst.rounds import Round
 
 AUROC_SLACK = 0.01  # a student may lose one point of val_od_auroc
 

@@ -1,7 +1,9 @@
-"""C) Select: the in- and the out-threshold of each class, and the k most confident images above both. "Above" is strict."""
+"""C) Select: the in- and the out-threshold of each class, and k of the images above both. "Above" is strict."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +19,7 @@ FULL = "full: k images taken"
 SHORT = "short: every image above the threshold taken"
 EMPTY = "empty: no image above the threshold"
 CLOSED = "closed: no threshold reaches the precision on val_in"
+PROMISE = "closed: "  # and what the promise would take
 GIVEN = "given: taken from a file"
 
 
@@ -47,6 +50,8 @@ class Selection:
     stop: tuple[str, ...]  # (K,) why the class took no more
     k: int
     hard: bool = False  # the class is the label (a given selection), not the teacher's probabilities
+    tau: np.ndarray | None = None  # (K,) what they had to exceed; None for a given selection
+    pick: Literal["top", "spread"] = "top"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,26 +102,45 @@ def thresholds(
     return Thresholds(inside, above.sum(axis=0), (above & is_c).sum(axis=0), outside, out_above)
 
 
+def without(ids: np.ndarray, excluded: np.ndarray) -> np.ndarray:
+    """Which of these ids, in order like the excluded ones, are not excluded."""
+    if len(excluded) == 0 or len(ids) == 0:
+        return np.ones(len(ids), bool)
+    return ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
+
+
 def select(
-    p: Predictions, tau: np.ndarray, k: int, *, excluded: np.ndarray, max_copies: int | None, seed: int, t: int
+    p: Predictions,
+    tau: np.ndarray,
+    k: int,
+    pick: Literal["top", "spread"] = "top",
+    *,
+    excluded: np.ndarray,
+    max_copies: int | None,
+    seed: int,
+    t: int,
+    closed: Mapping[int, str] | None = None,
 ) -> Selection:
-    """One pass over the pool, keeping at most a few k candidates a class. Ties fall by a seeded key, never by pool order."""
+    """One pass over the pool, keeping at most a few k candidates a class. Ties fall by a seeded key, never by pool order.
+
+    `pick` takes the k most confident above tau, or any k: those whose id has the smallest keyed hash. `closed` says of a
+    class why, where it is not for want of precision.
+    """
     K = len(tau)
-    tie_key = key(seed, "ties", t)
+    tie_key, spread_key = key(seed, "ties", t), key(seed, "spread", t)
     kept = [_Candidates(k) for _ in range(K)]
     blocks = -(-len(p.logits) // BLOCK)
     with stage("select", blocks, "blocks") if blocks > 8 else nullcontext(lambda n: None) as advance:
         for ids, c, odds in p.top(tau, BLOCK):
-            fits = odds > tau[c]
-            if len(excluded) and len(ids):
-                fits &= ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
+            fits = (odds > tau[c]) & without(ids, excluded)
             ids, c, odds = ids[fits], c[fits], odds[fits]
             ties = mix(ids, tie_key)
+            rank = odds if pick == "top" else -mix(ids, spread_key).astype(np.float64)
             for one in np.unique(c):
                 rows = c == one
-                kept[one].add(ids[rows], odds[rows], ties[rows])
+                kept[one].add(ids[rows], odds[rows], rank[rows], ties[rows])
             advance(1)
-    parts = [candidates.top() for candidates in kept]
+    parts = [candidates.best() for candidates in kept]
     above = np.array([candidates.seen for candidates in kept])
     copies = [_copies(len(ids), k, max_copies, stream(seed, "repeats", t, c)) for c, (ids, _) in enumerate(parts)]
     return Selection(
@@ -125,8 +149,10 @@ def select(
         log_odds=np.concatenate([odds for _, odds in parts]),
         copies=np.concatenate(copies),
         above=above,
-        stop=tuple(_stop(a, tau_c, k) for a, tau_c in zip(above, tau, strict=True)),
+        stop=tuple(PROMISE + closed[c] if closed and c in closed else _stop(above[c], tau[c], k) for c in range(K)),
         k=k,
+        tau=tau,
+        pick=pick,
     )
 
 
@@ -149,27 +175,30 @@ def _copies(chosen: int, k: int, max_copies: int | None, rng: np.random.Generato
 
 
 class _Candidates:
-    """The k best of one class so far: a buffer that is cut back to k whenever it has grown past 2k."""
+    """The k of one class with the highest rank so far: a buffer that is cut back to k whenever it has grown past 2k."""
 
     def __init__(self, k: int):
         self.k, self.seen = k, 0
-        self.ids, self.odds, self.ties = np.empty(0, np.int64), np.empty(0), np.empty(0, np.uint64)
+        self.ids, self.ties = np.empty(0, np.int64), np.empty(0, np.uint64)
+        self.odds, self.rank = np.empty(0), np.empty(0)
 
-    def add(self, ids: np.ndarray, odds: np.ndarray, ties: np.ndarray) -> None:
+    def add(self, ids: np.ndarray, odds: np.ndarray, rank: np.ndarray, ties: np.ndarray) -> None:
         self.seen += len(ids)
-        if len(self.odds) >= self.k:  # the worst kept is a floor for newcomers
-            fits = odds >= self.odds.min()
-            ids, odds, ties = ids[fits], odds[fits], ties[fits]
+        if len(self.rank) >= self.k:  # the worst kept is a floor for newcomers
+            fits = rank >= self.rank.min()
+            ids, odds, rank, ties = ids[fits], odds[fits], rank[fits], ties[fits]
         self.ids = np.concatenate([self.ids, ids])
         self.odds = np.concatenate([self.odds, odds])
+        self.rank = np.concatenate([self.rank, rank])
         self.ties = np.concatenate([self.ties, ties])
         if len(self.ids) > 2 * self.k:
-            self._cut()
+            self._keep(np.lexsort([self.ties, -self.rank])[: self.k])
 
-    def _cut(self) -> None:
-        order = np.lexsort([self.ties, -self.odds])[: self.k]
-        self.ids, self.odds, self.ties = self.ids[order], self.odds[order], self.ties[order]
+    def _keep(self, rows: np.ndarray) -> None:
+        self.ids, self.odds, self.rank, self.ties = self.ids[rows], self.odds[rows], self.rank[rows], self.ties[rows]
 
-    def top(self) -> tuple[np.ndarray, np.ndarray]:
-        self._cut()
+    def best(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and log-odds, the most confident first."""
+        self._keep(np.lexsort([self.ties, -self.rank])[: self.k])
+        self._keep(np.lexsort([self.ties, -self.odds]))
         return self.ids, self.odds

@@ -35,6 +35,7 @@ class Examples:
     I: Selection | None
     damping: float
     K: int
+    labelled_copies: int = 1  # how often T stands in T ∪ I
 
     def __post_init__(self) -> None:
         chosen = np.empty(0, np.int64) if self.I is None else self.I.ids
@@ -47,12 +48,14 @@ class Examples:
     rest: Rest | None = None
 
     def __len__(self) -> int:
-        """Images of one epoch: T ∪ I with its repeats."""
-        return len(self.T) + len(self.entries)
+        """Images of one epoch: T ∪ I with their repeats."""
+        return self.labelled_copies * len(self.T) + len(self.entries)
 
     def digest(self) -> str:
         """What these examples are, in short: enough to tell a training's from another's. T is read, of the pool its id."""
         head = [fingerprint(self.T.x, self.T.y), self.K, self.damping, self.p and self.p.temperature]
+        if self.labelled_copies != 1:
+            head.append(self.labelled_copies)
         arrays = [] if self.I is None else [self.I.ids, self.I.classes, self.I.copies, self.I.log_odds]
         if self.U is not None:
             head.append(self.U.id)
@@ -65,9 +68,10 @@ class Examples:
     def batch(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images and targets at these places of T ∪ I: one-hot labels first, then q."""
         places = np.sort(places)  # batch-norm and the loss do not see the order; the disk does
-        labelled = places[places < len(self.T)]
+        end = self.labelled_copies * len(self.T)
+        labelled = places[places < end] % len(self.T)
         x, q = self.T.x[labelled], np.eye(self.K)[self.T.y[labelled]]
-        chosen = self.entries[places[len(labelled) :] - len(self.T)]
+        chosen = self.entries[places[len(labelled) :] - end]
         if len(chosen) == 0:
             return x, q
         assert self.I is not None and self.U is not None

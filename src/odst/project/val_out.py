@@ -22,8 +22,8 @@ from odst.files import whole
 from odst.method.calibration import fit_temperature, top_log_odds
 from odst.method.labelling import infer
 from odst.method.targets import Examples
+from odst.rounds import seeded
 from odst.seeds import key, stream
-from odst.self_training import seeded
 from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
 from odst.vision.networks import make_network

@@ -29,9 +29,16 @@ def differing(of: type, *, without: Sequence[str] = (), **others: Any) -> type[S
     return create_model(of.__name__, __base__=Section, **others, **named)  # type: ignore[call-overload]
 
 
-class MethodSection(differing(Recipe, without=("closed_world", "given_selection"), name=(str, "odst"))):  # type: ignore[misc]
+class MethodSection(
+    differing(  # type: ignore[misc]
+        Recipe,
+        without=("closed_world", "given_selection", "rest_weight"),
+        name=(str, "odst"),
+        rest_weight=(float | str | None, None),  # the recipe knows which text
+    )
+):
     """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
-    supervised and oe none."""
+    supervised and oe none. rest_weight = "auto" is for methods that learn from the rest: st keeps its 0."""
 
 
 class StudentSection(differing(Schedule)):  # type: ignore[misc]
@@ -86,6 +93,7 @@ class RunSection(Section):
     seed: Annotated[int, Field(ge=0)] = 0  # deals splits, order, augmentation and ties
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU where there is one
     stop_on_harm: bool = False  # end at the first student that is worse than its teacher
+    labels_alone: bool = False  # train a model on the labelled images alone too, and use it where it is the better one
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30  # between two saves of a training in progress
 
 
@@ -107,6 +115,8 @@ class Config(Section):
             changes[key] = named.of_full_run(changes[key])
         if changes.get("k") == ():
             del changes["k"]
+        if named.rest_weight == 0 and changes.get("rest_weight") == "auto":
+            del changes["rest_weight"]
         return replace(named, **changes)
 
     def schedules(self) -> list[Schedule]:

@@ -7,11 +7,16 @@ final.json       the round to use, and why the run ended
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
+labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
+weight-W/        a base that rest_weight = "auto" has tried: the same
+bases.json       labels alone and the bases that were tried, and which was taken
+marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +31,14 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import sha256, write_json, write_text
+from odst.files import digest, sha256, write_json, write_text
 from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
 from odst.method.labelling import Predictions
 from odst.method.stored import logits_folder, read_logits
 from odst.progress import listening
+from odst.rounds import Round
+from odst.run.bases import Base, read_bases
 from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_folder import (
@@ -48,11 +55,11 @@ from odst.run.round_folder import (
 )
 from odst.run.round_note import thresholds_from_json
 from odst.run.selection_file import Teacher
-from odst.self_training import Round
 from odst.training.state import checkpoint_file
 
 FORMAT = 1
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
+Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
 
 
@@ -68,8 +75,12 @@ class RunDir:
     def pool(self) -> Path:
         return self.path / "pool"
 
-    def round(self, t: int) -> Path:
-        return self.path / f"round-{t}"
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks"
+
+    def round(self, t: Which) -> Path:
+        return self.path / (f"round-{t}" if isinstance(t, int) else t)
 
     # a run as a whole ------------------------------------------------------------------------------------------------------
 
@@ -181,15 +192,15 @@ class RunDir:
         write_round(self.round(round_.t), round_, scored, data, teacher)
         self.tidy()
 
-    def note(self, t: int) -> dict[str, Any]:
+    def note(self, t: Which) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
         return read_note(self.round(t))
 
-    def logits(self, t: int) -> dict[str, np.ndarray]:
+    def logits(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in, val_out, test and out/NAME, as far as the run has them."""
         return read_arrays(self.round(t))[0]
 
-    def labels(self, t: int) -> dict[str, np.ndarray]:
+    def labels(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
         return read_arrays(self.round(t))[1]
 
@@ -197,18 +208,26 @@ class RunDir:
         """What the student t was trained on; None for a base."""
         return read_selected(self.round(t)) if t in self.rounds() else None
 
+    def selection_table(self, t: int) -> pa.Table:
+        """The same with every column: sources, hashes, thresholds, reasons."""
+        return read_selected(self.round(t), every=True)
+
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
         logits = read_logits(logits_folder(self.scratch, t))
         return None if logits is None else Predictions(logits, temperature)
 
-    def load_model(self, t: int, model: nn.Module) -> nn.Module:
+    def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
         return read_model(self.round(t), model)
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
         return read_round(self.round(t), model)
+
+    def bases(self) -> list[Base]:
+        """Labels alone and what was tried, in the order of it; none for a run with a single base."""
+        return read_bases(self.path)
 
     def finish(self, best: int, planned: int, stopped: str | None) -> None:
         """Write final.json: the round to use, and why the run ended."""
@@ -224,7 +243,31 @@ class RunDir:
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
         }
-        write_json(self.path / "final.json", final)
+        self._write_final(final)
+
+    def _write_final(self, final: dict[str, Any]) -> None:
+        """With the certificates that people's marks have given its rounds, in words."""
+        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        write_json(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+
+    def audit_file(self, t: int) -> Path:
+        return self.round(t) / "audit.json"
+
+    def audit(self, t: int) -> dict[str, Any] | None:
+        """What people's marks certify of round t's selection; None where nobody has."""
+        if not self.audit_file(t).exists():
+            return None
+        found = read_json(self.audit_file(t))
+        if found.pop("digest", None) != digest(found):
+            raise UserError(
+                f"{self.audit_file(t)}: this file is damaged. Delete it, then give the marks to `odst audit` again."
+            )
+        return found
+
+    def save_audit(self, t: int, found: dict[str, Any]) -> None:
+        write_json(self.audit_file(t), found | {"digest": digest(found)})
+        if (final := self.final()) is not None:
+            self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
         """final.json; None for a run that is not finished."""
@@ -237,8 +280,11 @@ class RunDir:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
+        for one in self.bases():
+            if one.name:
+                shutil.rmtree(self.scratch / one.name, ignore_errors=True)
         own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
-        for part in (*chain.from_iterable(own), *self.path.glob("round-*/.*.part"), *self.scratch.glob(".*.part")):
+        for part in (*chain.from_iterable(own), *self.path.glob("*-*/.*.part"), *self.scratch.rglob(".*.part")):
             part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))

@@ -4,17 +4,15 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from odst.errors import UserError
-from odst.evaluation.corruptions import mean_corruption_error, published_corruption_errors
-from odst.evaluation.scoring import Scored, best_round, harm, score
+from odst.evaluation.scoring import Scored, best_round, harm
 from odst.locks import lock
-from odst.method.labelling import infer
+from odst.rounds import Round
 from odst.run.config import Config
-from odst.run.directory import RunDir
+from odst.run.directory import RunDir, Which
+from odst.run.first_round import score_round, settled_recipe, write_first_round
 from odst.run.preparation import Prepared, describe, prepare
-from odst.self_training import Round, calibrated, self_train
+from odst.self_training import self_train
 
 log = logging.getLogger("odst")
 
@@ -46,8 +44,11 @@ def _execute(config: Config, run: RunDir) -> int:
         run.begin(config, info)
     with run.recording():
         log.info("%s: %s, seed %d", "going on" if resumed else "start", config.method.name, config.run.seed)
-        last, scored = _last_round(run, prepared, info["base"])
-        stopped = _harm_on_file(run, config) if last is not None else None
+        if not run.rounds():
+            write_first_round(run, prepared, info["sets"])
+        last, scored = _last_round(run, prepared)
+        recipe = settled_recipe(run, recipe)
+        stopped = _harm_on_file(run, config)
         rounds: Iterator[Round] = iter(())
         if stopped is None:
             rounds = self_train(
@@ -55,10 +56,8 @@ def _execute(config: Config, run: RunDir) -> int:
                 device=prepared.device, scratch=run.scratch, checkpoint_seconds=config.run.checkpoint_seconds,
             )  # fmt: skip
         for round_ in rounds:
-            before, scored = scored, _score(prepared, round_)
-            worse = None
-            if before is not None:
-                worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
+            before, scored = scored, score_round(prepared, round_)
+            worse = scored.metrics["harm"] = harm(before, scored, data.val_in.y)
             run.save_round(round_, scored, data, chosen_by_teacher=not recipe.given_selection)
             if worse:
                 log.warning("round %d harms: %s", round_.t, worse)
@@ -68,49 +67,13 @@ def _execute(config: Config, run: RunDir) -> int:
         return _finish(run, recipe.rounds, stopped)
 
 
-def _last_round(run: RunDir, prepared: Prepared, base: str) -> tuple[Round | None, Scored | None]:
-    """The round to go on from: the run's own last, or a base that a run beside this one has already trained."""
-    done = run.rounds()
-    for t in done[:-1]:
-        run.note(t)
-    if done:
-        return run.load_round(done[-1], prepared.make_model())
-    donor = find_base(run, base)
-    if donor is None:
-        return None, None
-    log.info("the base of %s is the same: taking it over", donor.path.name)
-    model = donor.load_model(0, prepared.make_model())
-    round_ = calibrated(prepared.config.recipe(), prepared.data, 0, model, None, prepared.device)
-    scored = _score(prepared, round_)
-    run.save_round(round_, scored, prepared.data)
-    return round_, scored
-
-
-def _score(prepared: Prepared, round_: Round) -> Scored:
-    """The numbers of a round; where the config asks for it, the mean corruption error among them."""
-    config, test = prepared.config, prepared.data.test
-    scored = score(round_, prepared.data, prepared.device)
-
-    def predict(x: np.ndarray) -> np.ndarray:
-        return infer(round_.model, x, device=prepared.device).argmax(axis=1)
-
-    if isinstance(config.data.corruptions, str):
-        errors = published_corruption_errors(predict, config.data.corruptions)
-        scored.metrics["corruption_error"] = float(errors.mean())
-    elif config.data.corruptions and test is not None:
-        scored.metrics["corruption_error"] = mean_corruption_error(predict, test.x, test.y, seed=config.run.seed)
-    return scored
-
-
-def find_base(run: RunDir, base: str) -> RunDir | None:
-    """A run in the same folder with an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
-    for beside in run.runs_beside():
-        try:
-            if beside.rounds() and beside.info().get("base") == base and beside.note(0):
-                return beside
-        except (UserError, OSError) as error:  # somebody else's folder, or a damaged run: train the base here
-            log.debug("not taking over a base: %s", error)
-    return None
+def _last_round(run: RunDir, prepared: Prepared) -> tuple[Round, Scored]:
+    """The round to go on from, after checking those before it."""
+    *before, last = run.rounds()
+    beside: list[Which] = [one.name for one in run.bases() if one.name]
+    for which in beside + before:
+        run.note(which)
+    return run.load_round(last, prepared.make_model())
 
 
 def _harm_on_file(run: RunDir, config: Config) -> str | None:

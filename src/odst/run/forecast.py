@@ -44,7 +44,7 @@ def forecast(config: Config, out: Path) -> str:
     for t in range(recipe.rounds + 1):
         schedule = schedules[min(t, len(schedules) - 1)]
         k = recipe.per_class(t - 1, n, K) if t else 0
-        steps = schedule.plan(n + k * K).steps
+        steps = schedule.plan((recipe.labelled_copies if t else 1) * n + k * K).steps
         images = steps * schedule.batch * (2 if recipe.rest_weight else 1)
         spent = images / train_rate + (m / label_rate if t < recipe.rounds else 0)
         seconds += spent

@@ -15,12 +15,13 @@ def logging_to(file: Path) -> Iterator[None]:
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    before, log.level = log.level, min(log.level or logging.INFO, logging.INFO)
+    before = log.level
+    log.setLevel(min(before or logging.INFO, logging.INFO))  # not log.level: what it lets through is remembered
     try:
         yield
     finally:
         log.removeHandler(handler)
-        log.level = before
+        log.setLevel(before)
         handler.close()
 
 

@@ -1,10 +1,7 @@
 """A config -> what a run works on: the sets, the network, the device; and what run.json says of them."""
 
-import hashlib
-import inspect
 import logging
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,7 +15,7 @@ from torch import nn
 
 from odst.data.checks import check_data
 from odst.data.encoding import CachedEmbedder, Encoding
-from odst.data.images import Data, Pool, fingerprint, is_counted, is_image
+from odst.data.images import Data, Pool, is_counted, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.pool import is_packed
 from odst.data.sets import DataSection
@@ -29,12 +26,11 @@ from odst.files import digest, sha256
 from odst.method.selection import Selection
 from odst.run.config import Config
 from odst.run.directory import RunDir
+from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
 from odst.vision.backbones import Identity
-from odst.vision.finetuning import head_of
-from odst.vision.hubs import state_hash
 from odst.vision.networks import make_network, normalisation
 
 log = logging.getLogger("odst")
@@ -151,7 +147,7 @@ def sets_of(run: RunDir) -> Data:
     """
     then, config = run.info()["sets"], _with_own_pool(run)
     data, _ = _load(config, run.path)
-    changed = [name for name, value in _describe_sets(data).items() if then.get(name) != value]
+    changed = [name for name, value in describe_sets(data).items() if then.get(name) != value]
     if changed:
         raise _changed(run, changed)
     _check_pool(run, data.pool)
@@ -200,7 +196,7 @@ def _check_pool(run: RunDir, pool: Pool | None) -> None:
         return
     if len(pool) != then["images"]:
         raise _changed(run, ["pool"])
-    if pool.identity is not None and _describe_pool(pool) != then:
+    if pool.identity is not None and describe_pool(pool) != then:
         log.warning("%s: the pool, or what is excluded from it, has changed since this run was made", run.path)
 
 
@@ -217,27 +213,13 @@ def _changed(run: RunDir, names: list[str]) -> UserError:
 def describe(prepared: Prepared) -> dict[str, Any]:
     """Enough to tell whether two runs are the same, nothing of where or when."""
     config, data, recipe = prepared.config, prepared.data, prepared.config.recipe()
-    sets = _describe_sets(data)
+    sets = describe_sets(data)
     if data.pool is not None:
-        sets["pool"] = _describe_pool(data.pool)
+        sets["pool"] = describe_pool(data.pool)
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
-    model = prepared.make_model()
     encoder = None if prepared.encoding is None else prepared.encoding.to_json()
-    base = {
-        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if recipe.rest_weight else None],
-        "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
-        "encoder": encoder,
-        "network": network_key(config.model.name, model),
-        "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
-        "schedule": asdict(config.schedules()[0]),
-        "seed": config.run.seed,
-        "rest_weight": recipe.rest_weight,
-        "device": prepared.device,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "odst": version("odst"),
-    }
+    settled = None if recipe.rest_weight == "auto" else recipe.rest_weight
     return {
         "method": config.method.name,
         "recipe": asdict(recipe),
@@ -246,7 +228,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "shape": list(data.labelled.x.shape[1:]),
         "sets": sets,
         **({} if encoder is None else {"encoder": encoder}),
-        "base": digest(base),
+        "base": None if settled is None else base_key(prepared, sets, settled),
         "device": prepared.device,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("odst", "torch", "numpy", "pyarrow", "safetensors")}
@@ -254,42 +236,22 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def network_key(name: str, model: nn.Module) -> str:
-    """A hash of what a network is: the shapes of its weights, and the code of a factory of one's own and of those of its parts
-    that are not torch's or ours."""
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
-    factory = sys.modules.get(name.partition(":")[0]) if ":" in name else None
-    files = {file for one in [*own, *([factory] if factory else [])] if (file := _source(one)) is not None}
-    return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
-
-
-def begun_key(model: nn.Module) -> str:
-    """A hash of the weights that a network begins with: all but those of its head, which are drawn."""
-    drawn = {id(value) for value in head_of(model).parameters()}
-    state = model.state_dict(keep_vars=True)
-    return state_hash({name: value for name, value in state.items() if id(value) not in drawn})
-
-
-def _source(code: Any) -> str | None:
-    try:
-        return inspect.getsourcefile(code)
-    except (TypeError, OSError):  # made at a prompt
-        return None
-
-
-def _describe_sets(data: Data) -> dict[str, Any]:
-    """How many images each set but the pool has, and a hash of them and their labels."""
-    sets = {}
-    for name, one in (("labelled", data.labelled), ("val_in", data.val_in), ("test", data.test)):
-        if one is not None:
-            sets[name] = {"images": len(one), "hash": fingerprint(one.x, one.y)}
-    for name, x in {"val_out": data.val_out, **{f"out_test.{name}": x for name, x in data.out_tests.items()}}.items():
-        if x is not None:
-            sets[name] = {"images": len(x), "hash": fingerprint(x)}
-    return sets
-
-
-def _describe_pool(pool: Pool) -> dict[str, Any]:
-    excluded = hashlib.blake2b(np.ascontiguousarray(pool.excluded).data, digest_size=16).hexdigest()
-    return {"images": len(pool), "excluded": len(pool.excluded), "hash": digest([pool.id, excluded])}
+def base_key(prepared: Prepared, sets: dict[str, Any], rest_weight: float) -> str:
+    """What a base depends on, in short: two runs with one key share it."""
+    config, model, spare = prepared.config, prepared.make_model(), prepared.config.recipe().spare
+    base = {
+        "sets": [sets["labelled"], sets["val_in"], sets.get("pool") if rest_weight else None],
+        "model": config.model.model_dump(exclude={"weights", "backbone"}),  # a file may move
+        "encoder": None if prepared.encoding is None else prepared.encoding.to_json(),
+        "network": network_key(config.model.name, model),
+        "begun": begun_key(model) if config.model.pretrained or config.model.weights else None,
+        "schedule": asdict(config.schedules()[0]),
+        "seed": config.run.seed,
+        "rest_weight": rest_weight,
+        **({"spare": spare} if spare and rest_weight else {}),
+        "device": prepared.device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "odst": version("odst"),
+    }
+    return digest(base)

@@ -21,9 +21,9 @@ from odst.errors import UserError
 from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, whole, write_json
 from odst.method.labelling import weights
+from odst.rounds import Round
 from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
 from odst.run.selection_file import Teacher, read_table, write_selection
-from odst.self_training import Round
 
 NOTE = "round.json"
 LOGITS = "logits.safetensors"
@@ -95,9 +95,9 @@ def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
     return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}, labels
 
 
-def read_selected(folder: Path) -> pa.Table | None:
+def read_selected(folder: Path, *, every: bool = False) -> pa.Table | None:
     file = folder / SELECTED
-    return read_table(file) if file.exists() else None
+    return read_table(file, every=every) if file.exists() else None
 
 
 def read_model(folder: Path, model: nn.Module) -> nn.Module:

@@ -48,4 +48,5 @@ def selection_summary(I: Selection, classes: tuple[str, ...], teacher: Teacher |
         name: {"above": int(I.above[c]), "used": int(used[c]), "entries": int(copies[c]), "stop": I.stop[c]}
         for c, name in enumerate(classes)
     }
-    return {"k": I.k, "teacher": None if teacher is None else teacher.round, "classes": rows}
+    drawn = {} if I.pick == "top" else {"pick": I.pick}
+    return {"k": I.k, "teacher": None if teacher is None else teacher.round, **drawn, "classes": rows}

@@ -45,10 +45,12 @@ def write_selection(file: Path, I: Selection, data: Data, teacher: Teacher | Non
     often the image stands in I; `threshold` is the teacher's, in log-odds like `log_odds`."""
     assert data.pool is not None
     names = np.array(data.classes, dtype=object)
-    tau = np.full(data.K, np.nan) if teacher is None else teacher.tau
+    tau = np.full(data.K, np.nan) if teacher is None else teacher.tau if I.tau is None else I.tau
     reasons = np.array([stop.split(":")[0] for stop in I.stop], dtype=object)
     why = {
-        "full": "among the k most confident above the threshold",
+        "full": "among the k most confident above the threshold"
+        if I.pick == "top"
+        else "drawn, one of k, from those above the threshold",
         "short": "above the threshold",
         "given": "given in a file",
     }
@@ -79,9 +81,10 @@ class Chosen(NamedTuple):
     copies: np.ndarray
 
 
-def read_table(file: Path) -> pa.Table:
-    """What pages show of a selection; without the texts, which are long."""
-    return pq.read_table(file, columns=["pool_id", "content_hash", "class", "log_odds", "repeats"])
+def read_table(file: Path, *, every: bool = False) -> pa.Table:
+    """What pages show of a selection; without the texts, which are long, unless every column is asked for."""
+    columns = ["pool_id", "content_hash", "class", "log_odds", "repeats"]
+    return pq.read_table(file, columns=None if every else columns)
 
 
 def of_class(table: pa.Table, name: str) -> Chosen:

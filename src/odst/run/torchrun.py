@@ -5,6 +5,7 @@ Process 0 runs the scheme as ever and alone writes files. The others wait for it
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from safetensors.torch import load
@@ -48,6 +49,9 @@ def follow(device: str, prepare: Callable[[], tuple[Data, Callable[[], nn.Module
     while job is not None:
         model = make_model()
         model.load_state_dict(load(job.weights))
-        examples = Examples(data.labelled, data.pool, job.predictions(), job.I, job.damping, data.K)
+        pool = data.pool
+        if pool is not None and job.excluded is not None and len(job.excluded) != len(pool.excluded):
+            pool = replace(pool, excluded=job.excluded, identity=pool.id)
+        examples = Examples(data.labelled, pool, job.predictions(), job.I, job.damping, data.K, job.labelled_copies)
         train(model, examples, job.schedule, data.val_in, device=device, **job.options)
         job = processes.listen()

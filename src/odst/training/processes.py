@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -83,7 +84,9 @@ class Job:
     weights: bytes
     schedule: Schedule
     I: Selection | None
+    excluded: np.ndarray | None  # from the pool: a base may spare more of it than the run excludes
     damping: float
+    labelled_copies: int
     logits: Images | Path | None
     temperature: float
     options: dict[str, Any]  # the other arguments of `train`
@@ -110,7 +113,20 @@ def call_in(model: nn.Module, examples: Examples, schedule: Schedule, **options:
     p = examples.p
     logits = None if p is None else p.logits.folder if isinstance(p.logits, StoredLogits) else p.logits
     temperature = 1.0 if p is None else p.temperature
-    tell(Job(weights(model), schedule, examples.I, examples.damping, logits, temperature, options))
+    excluded = None if examples.U is None else examples.U.excluded
+    tell(
+        Job(
+            weights(model),
+            schedule,
+            examples.I,
+            excluded,
+            examples.damping,
+            examples.labelled_copies,
+            logits,
+            temperature,
+            options,
+        )
+    )
 
 
 def tell(job: Job | None) -> None:

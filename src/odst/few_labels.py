@@ -1,0 +1,140 @@
+"""The base classifier, eq. (1), and with few labels the weight of its rest.
+
+Eq. (1) gives the rest of the pool the weight of the labelled images. With few of these a network tells each labelled image
+from its own kind in the pool, and the push to uniform wins. So the weight may be left to val_in, and the rest may spare the
+pool images that the labelled images alone find as sure as most of val_in: many of those are of the classes.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from odst.data.images import Data, Pool
+from odst.method.calibration import fit_temperature, probabilities, top_log_odds
+from odst.method.labelling import Predictions
+from odst.method.stored import label, logits_folder
+from odst.method.targets import Examples
+from odst.recipe import Recipe
+from odst.rounds import Round, calibrated, seeded
+from odst.seeds import key
+from odst.training.schedule import Schedule
+from odst.training.steps import train
+
+log = logging.getLogger("odst")
+
+WEIGHTS = (1.0, 0.3, 0.1, 0.03)  # what "auto" tries, the most aware first
+SLACK = 1.1  # of the NLL: awareness may cost a tenth of it, which is less than the students win back (docs/log.md)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A base classifier, and whether it is as good on val_in as the labels alone: within the slack and a standard error."""
+
+    name: str  # labels-alone, weight-0.3; empty for the only base of a fixed weight
+    rest_weight: float
+    base: Round
+    losses: np.ndarray  # of each val_in image: the NLL, calibrated for it
+    holds: bool = True
+
+
+def settle(
+    recipe: Recipe, data: Data, make_model: Callable[[], nn.Module], schedule: Schedule, *, seed: int = 0,
+    device: str = "cpu", scratch: Path | None = None, checkpoint_seconds: float = 30,
+) -> tuple[Recipe, Round]:  # fmt: skip
+    """The base classifier, to be handed to `self_train` as its start, and the recipe with a number for rest_weight."""
+    tried = list(
+        trials(
+            recipe, data, make_model, schedule, seed=seed, device=device, scratch=scratch, checkpoint_seconds=checkpoint_seconds
+        )
+    )  # fmt: skip
+    return settled(recipe, tried[-1].rest_weight), tried[-1].base
+
+
+def settled(recipe: Recipe, rest_weight: float) -> Recipe:
+    """The recipe for the students of a base of this weight."""
+    return replace(recipe, rest_weight=rest_weight, spare=None)
+
+
+def trials(
+    recipe: Recipe, data: Data, make_model: Callable[[], nn.Module], schedule: Schedule, *, seed: int = 0,
+    device: str = "cpu", scratch: Path | None = None, checkpoint_seconds: float = 30, labels_alone: bool = False,
+    known: Mapping[float, Round] | None = None,
+) -> Iterator[Trial]:  # fmt: skip
+    """Yield the base classifiers that a recipe wants to see; the last one is taken.
+
+    A recipe with a fixed weight has one. Where it is to spare a part of the pool, where its weight is "auto", or where
+    `labels_alone` asks for it, the labels alone come first. "auto" goes on with the weights from the largest down, each with
+    the full schedule, to the first that holds, or to the smallest. `known` are those that an earlier call has made, by weight.
+    """
+    T, U, K, y = data.labelled, data.pool, data.K, data.val_in.y
+    auto = recipe.rest_weight == "auto"
+    made = dict(known or {})
+
+    def fit(name: str, weight: float, U: Pool | None) -> Trial:
+        if weight not in made:
+            # eq. (1) is eq. (3) with I empty and the rest pushed to 1/K
+            examples = Examples(T, U, p=None, I=None, damping=1.0, K=K)
+            model = train(
+                seeded(make_model, key(seed, "init", 0)), examples, schedule, data.val_in, rest_weight=weight, seed=seed, t=0,
+                device=device, scratch=scratch and scratch / name, checkpoint_seconds=checkpoint_seconds,
+                name=f"train {name or 'round 0'}",
+            )  # fmt: skip
+            made[weight] = calibrated(recipe, data, 0, model, None, device)
+        return Trial(name, weight, made[weight], losses(made[weight], y))
+
+    alone = None
+    if labels_alone or recipe.needs_labels_alone:
+        yield (alone := fit(trial_name(0), 0.0, U))
+    for weight in WEIGHTS if auto else (recipe.weight,):
+        if alone is not None and recipe.spare is not None and weight not in made and U is data.pool:
+            U = _without(alone.base, U, recipe.spare, device, scratch and scratch / alone.name)
+        trial = fit(trial_name(weight) if auto else "", weight, U)
+        yield (trial := replace(trial, holds=not auto or alone is None or not_worse(trial, alone)))
+        if trial.holds:
+            return
+    log.warning(
+        "rest_weight: at none of %s is the base as good on val_in as your labels alone; going on with %g",
+        ", ".join(f"{weight:g}" for weight in WEIGHTS), WEIGHTS[-1],
+    )  # fmt: skip
+
+
+def trial_name(weight: float) -> str:
+    """Of its folder."""
+    return "labels-alone" if weight == 0 else f"weight-{weight:g}"
+
+
+def _without(alone: Round, U: Pool | None, share: float, device: str, scratch: Path | None) -> Pool:
+    """The pool whose rest a base is pushed on."""
+    assert U is not None  # check_data has seen to it
+    ids = spared(alone, U, share, device, scratch)
+    log.info("the base's rest spares %d of %d pool images, which look like a class", len(ids), len(U) - len(U.excluded))
+    return replace(U, excluded=np.union1d(U.excluded, ids), identity=U.id)
+
+
+def spared(alone: Round, U: Pool, share: float, device: str = "cpu", scratch: Path | None = None) -> np.ndarray:
+    """The pool ids that the labels alone find as confident as this share of val_in."""
+    folder = None if scratch is None else logits_folder(scratch, 0)
+    logits = label(alone.model, U.x, folder, device=device, name="label pool by labels alone", identity=U.id)
+    inside = np.sort(top_log_odds(alone.logits_in, alone.temperature)[1])
+    bar = inside[len(inside) - ceil(round(share * len(inside), 6))]  # the highest that this share of val_in reaches
+    parts = [ids[odds >= bar] for ids, _, odds in Predictions(logits, alone.temperature).top()]
+    return np.setdiff1d(np.concatenate(parts), U.excluded)
+
+
+def losses(one: Round, y: np.ndarray) -> np.ndarray:
+    """The negative log-likelihood of each val_in image, at the temperature that is best for it."""
+    temperature = fit_temperature(one.logits_in, y, "nll")
+    p = probabilities(one.logits_in, temperature)[np.arange(len(y)), y]
+    return -np.log(np.maximum(p, np.finfo(np.float64).tiny))
+
+
+def not_worse(one: Trial, alone: Trial) -> bool:
+    """Whether its loss on val_in is at most one paired standard error above the slack that the labels alone give it."""
+    worse = one.losses - SLACK * alone.losses
+    error = worse.std(ddof=1) / np.sqrt(len(worse)) if len(worse) > 1 else 0.0
+    return bool(worse.mean() <= error)

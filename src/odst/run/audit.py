@@ -1,0 +1,235 @@
+"""A run and people's marks -> round-N/audit.json: which part of each class's selection is certified."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odst.errors import UserError
+from odst.evaluation.audit import (
+    DRAWS,
+    ClassAudit,
+    audit_class,
+    check_promise,
+    draw,
+    error_free_draws,
+    most_wrong,
+)  # fmt: skip
+from odst.locks import lock
+from odst.run.directory import RunDir
+from odst.run.marks import AUDIT, RIGHT, Mark, check_marks, check_run, read_marks, run_hash, settle
+from odst.run.preparation import pool_of
+
+PLANNED = (0.95, 0.98, 0.998)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One class's selection, the most confident first."""
+
+    name: str
+    ids: np.ndarray
+    hashes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def audited_round(run: RunDir, t: int | None) -> int:
+    """The round whose selection is meant: the one asked for, the final one, or the last that has one."""
+    there = [one for one in run.finished_rounds() if one > 0]
+    if not there:
+        raise UserError(f"{run.path}: no round of this run has a selection yet. Go on with `odst run {run.path}`.")
+    if t is None:
+        final = run.final()
+        return final["round"] if final and final["round"] in there else there[-1]
+    if t not in there:
+        raise UserError(f"{run.path}: round {t} has no selection. Rounds that have one: {', '.join(map(str, there))}.")
+    return t
+
+
+def ranked(run: RunDir, t: int) -> list[Ranked]:
+    """Class by class; a class of which nothing was selected is there, and empty."""
+    table = run.selection(t)
+    assert table is not None
+    found = []
+    for name in run.info()["classes"]:
+        own = table.filter(pc.equal(table["class"], name))
+        order = np.argsort(-own["log_odds"].to_numpy(), kind="stable")
+        own = own.take(pa.array(order))
+        found.append(Ranked(name, own["pool_id"].to_numpy(), own["content_hash"].to_pylist()))
+    return found
+
+
+def drawn_ranks(run: RunDir, t: int, sets: Sequence[Ranked], draws: int) -> list[np.ndarray]:
+    """The places in each class's selection that a page of so many draws shows, in its order."""
+    seed = run.info()["seed"]
+    return [draw(len(one), draws, seed=seed, t=t, c=c) for c, one in enumerate(sets)]
+
+
+def share_of(delta: float, sets: Sequence[Ranked]) -> float:
+    """A class's share of delta: split evenly over the classes that have something to certify."""
+    return delta / max(1, sum(len(one) > 0 for one in sets))
+
+
+def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: float, delta: float) -> dict[str, Any]:
+    """Check the marks, certify what they certify, and write it down; the text of audit.json."""
+    check_promise(target, delta)
+    marks = _read(run, files)
+    counted = [mark for mark in marks if mark.mode == AUDIT]
+    if not counted:
+        raise UserError(
+            f"{_names(files)}: only triage marks, and these never count towards a certificate: they were not drawn at random. "
+            f"Mark the audit pages of `odst review {run.path}`."
+        )
+    rounds = {mark.round for mark in counted}
+    if t is None and len(rounds) == 1:
+        t = rounds.pop()
+    t = audited_round(run, t)
+    counted = [mark for mark in counted if mark.round == t]
+    if not counted:
+        raise UserError(f"{_names(files)}: no audit marks of round {t}. Give the round they are of with --round.")
+    sets = ranked(run, t)
+    draws = _one_number(counted, files)
+    expected = drawn_ranks(run, t, sets, draws)
+    _check_drawn(counted, files, sets, expected)
+    _check_earlier(run, t, draws)
+    settled = settle(counted)
+    verdict = {mark.pool_id: mark.verdict for mark in settled.marks}
+    share = share_of(delta, sets)
+    classes: dict[str, ClassAudit] = {}
+    for one, places in zip(sets, expected, strict=True):
+        said = [verdict.get(j) for j in one.ids[places].tolist()]
+        seen, wrong = len(said) - said.count(None), [what not in (RIGHT, None) for what in said]
+        whole = len(places) > 0 and seen == len(places)
+        classes[one.name] = (
+            audit_class(places, wrong, len(one), target, share)
+            if whole
+            else ClassAudit(len(one), len(places), seen, sum(wrong))
+        )
+    found = {
+        "format": 1,
+        "round": t,
+        "run_hash": run_hash(run, t),
+        "target": target,
+        "delta": delta,
+        "delta_of_a_class": share,
+        "draws": draws,
+        "by": sorted({mark.who for mark in counted if mark.who}),
+        "left_out": {
+            "triage": sum(mark.mode != AUDIT for mark in marks),
+            "other_rounds": sum(mark.mode == AUDIT and mark.round != t for mark in marks),
+        },
+        "disagreements": list(settled.disagreements),
+        "classes": {name: asdict(one) | {"certified": one.certified} for name, one in classes.items()},
+        "wrong": sorted(mark.pool_id for mark in settled.marks if mark.verdict != RIGHT),
+        "words": [one.words(name, target) for name, one in classes.items()],
+    }
+    with lock(run.path, f"odst audit {run.path}"):
+        run.save_audit(t, found)
+    return found
+
+
+def headline(found: dict[str, Any]) -> str:
+    """What the certificates of an audit.json mean together."""
+    n = sum(one["selected"] > 0 for one in found["classes"].values())
+    over = f"over all {n} classes together, " if n > 1 else ""
+    return (
+        f"Round {found['round']}: what is certified below holds with probability {100 * (1 - found['delta']):g} % "
+        f"({over}δ = {found['delta']:g}, {found['delta_of_a_class']:.3g} a class)."
+    )
+
+
+def plan(run: RunDir, *, t: int | None, target: float, delta: float) -> list[str]:
+    """How many error-free draws each class needs, beforehand."""
+    check_promise(target, delta)
+    sets = ranked(run, audited_round(run, t))
+    share = share_of(delta, sets)
+    lines = [f"{'class':<20} {'selected':>8}  error-free draws for {target:g}   wrong ones allowed among {DRAWS}"]
+    for one in sets:
+        if not len(one):
+            lines.append(f"{one.name:<20} {0:>8,}  nothing to certify")
+            continue
+        n = min(DRAWS, len(one))
+        allowed = most_wrong(len(one), n, target, share)
+        lines.append(
+            f"{one.name:<20} {len(one):>8,}  {error_free_draws(target, share, len(one)):>10,}"
+            f"{' ' * 20}{'not enough draws' if allowed < 0 else f'{allowed:,}'}{'' if n == DRAWS else f' of all {n}'}"
+        )
+    limits = ", ".join(f"{error_free_draws(one, share):,} for {one:g}" for one in PLANNED)
+    return [*lines, f"In sets of any size (δ = {share:.3g} a class): {limits}. All draws must be seen."]
+
+
+def certified_rows(run: RunDir, t: int | None = None) -> pa.Table:
+    """The rows of selection.parquet that the certificate of a round covers, without those that were seen to be wrong."""
+    t = audited_round(run, t)
+    found = run.audit(t)
+    if found is None:
+        raise UserError(
+            f"{run.path}: round {t} has no audit yet. Make its pages with `odst review {run.path}`, then `odst audit`."
+        )
+    if found["run_hash"] != run_hash(run, t):
+        raise UserError(f"{run.path}: round {t} has changed since it was audited. Review and audit it again.")
+    sets = ranked(run, t)
+    kept = [one.ids[: found["classes"][one.name]["certified"]] for one in sets]
+    ids = np.setdiff1d(np.concatenate(kept), np.array(found["wrong"], np.int64))
+    if not len(ids):
+        raise UserError(f"{run.path}: nothing of round {t} is certified at {found['target']:g}: {found['words'][0]}.")
+    table = run.selection_table(t)
+    return table.filter(pc.is_in(table["pool_id"], value_set=pa.array(ids)))
+
+
+# checks ----------------------------------------------------------------------------------------------------------------------
+
+
+def _read(run: RunDir, files: Sequence[Path]) -> list[Mark]:
+    pool, classes = pool_of(run), run.info()["classes"]
+    assert pool is not None  # a round with a selection has one
+    marks: list[Mark] = []
+    for file in files:
+        own = read_marks(file)
+        check_run(own, str(file), run)
+        check_marks(own, str(file), pool, classes)
+        marks += own
+    return marks
+
+
+def _names(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files))
+
+
+def _one_number(marks: Sequence[Mark], files: Sequence[Path]) -> int:
+    numbers = {mark.draws for mark in marks}
+    draws = next(iter(numbers))
+    if len(numbers) > 1 or not draws:
+        said = " and ".join(sorted(map(str, numbers)))
+        raise UserError(
+            f"{_names(files)}: marks of pages with {said} draws a class. A certificate has one number, fixed when its page is made."
+        )
+    return draws
+
+
+def _check_drawn(
+    marks: Sequence[Mark], files: Sequence[Path], sets: Sequence[Ranked], expected: Sequence[np.ndarray]
+) -> None:
+    """A page that was edited by hand shows other images than those that were drawn."""
+    drawn = {(one.name, j) for one, places in zip(sets, expected, strict=True) for j in one.ids[places].tolist()}
+    for mark in marks:
+        if (mark.name, mark.pool_id) not in drawn:
+            raise UserError(
+                f"{_names(files)}: pool id {mark.pool_id} was not drawn for the audit of class {mark.name!r}. The page or the file "
+                "was changed by hand; make the page again with `odst review`."
+            )
+
+
+def _check_earlier(run: RunDir, t: int, draws: int) -> None:
+    earlier = run.audit(t)
+    if earlier is not None and earlier["draws"] != draws:
+        raise UserError(
+            f"{run.path}: round {t} was audited with {earlier['draws']} draws a class, and these marks are of {draws}. Drawing on until "
+            f"it holds makes a certificate worth nothing; if the first was a trial, delete {run.audit_file(t)}."
+        )

@@ -17,7 +17,7 @@ ORDER = [
 DATA = [
     "images", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
-    "named.catalogue", "named.download", "sources", "shards", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
+    "named.catalogue", "named.download", "sources", "shards", "part_files", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from odst.engine.interface import ShareDone
 from odst.errors import UserError, is_out_of_memory
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
@@ -60,6 +61,15 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
 RelativePaths = Annotated[bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")]
+Where = Annotated[
+    str | None, typer.Option("--engine", metavar="local|ray", help="Where work runs [default: local, or ODST_ENGINE].")
+]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes, or tasks at a time [default: one per core].")]
+Gpus = Annotated[float, typer.Option("--gpus-per-worker", min=0, help="With Ray.", show_default=False)]
+Shard = Annotated[
+    str | None, typer.Option(metavar="i/n", help="Do one of n shares, 0/n to n-1/n, or slurm; without it, close.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]
 
@@ -79,6 +89,9 @@ def main() -> None:
         import_module(f"odst.cli.{name}")  # which registers it on `app`
     try:
         app()
+    except ShareDone as done:
+        print(done)
+        return
     except UserError as error:
         message = str(error)
     except OSError as error:

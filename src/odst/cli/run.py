@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Device, Fresh, Quiet, Verbose, app
+from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, Verbose, Where, Workers, app
 
 
 @app.command()
@@ -20,6 +20,11 @@ def run(
     stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    gpus: Gpus = 0,
+    shard: Shard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -30,6 +35,7 @@ def run(
     Example: odst run digits --method odst --out runs/first
     """
     from odst.cli.screen import bars, rounds_table
+    from odst.engine.choice import chosen
     from odst.run.config import parse_change, read_config
     from odst.run.directory import RunDir
     from odst.run.execution import execute
@@ -58,6 +64,7 @@ def run(
     with first_process(settings, out) as leading, bars(quiet, verbose) as console:
         if not leading:
             return
-        best = execute(settings, out, fresh=fresh)
+        with chosen(engine, address, workers, gpus, shard):
+            best = execute(settings, out, fresh=fresh)
         console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", RunDir(out).metrics(), best))
     console.print(f"Use round {best}. The run is in {out}", soft_wrap=True, highlight=False)

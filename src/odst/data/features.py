@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odst.data.images import Images
+from odst.data.pool import compare_files, members, read_manifest
 from odst.data.pool import identity as pool_identity
-from odst.data.pool import members, read_manifest
 from odst.data.views import Concatenated
 from odst.errors import UserError
-from odst.files import sha256
-from odst.progress import stage
 
 if TYPE_CHECKING:
     from odst.vision.backbones import Identity  # imports torch; a pool is looked at without
@@ -150,9 +148,5 @@ def verify_features(pool: Path) -> None:
     checks = [(folder / note["file"], note["sha256"]) for folder in folders for note in _read(folder)["files"]]
     if not checks:
         return
-    with stage(f"verify {pool.name}'s vectors", len(checks), "files") as advance:
-        for file, expected in checks:
-            if not file.is_file() or sha256(file) != expected:
-                what = "differs" if file.is_file() else "is missing"
-                raise UserError(f"{file}: it {what}. Restore it, or delete {file.parent} and embed again.")
-            advance(1)
+    for file, what in compare_files(f"verify {pool.name}'s vectors", checks):
+        raise UserError(f"{file}: it {what}. Restore it, or delete {file.parent} and embed again.")

@@ -18,14 +18,16 @@ import pyarrow.parquet as pq
 from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
+from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces
 from odst.data.pool import FORMAT, hash_heads, read_manifest
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
+from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
-from odst.locks import is_lock, lock
+from odst.locks import is_lock
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
@@ -60,7 +62,7 @@ def build_pool(
         order["encoder"] = decoder.embedder.identity.to_json()
     if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
         return finished
-    with lock(out, "odst pool build"):
+    with writing(Path(out), "odst pool build"):
         return _build(Path(out), order, sources, counts, decoder, workers)
 
 
@@ -69,12 +71,19 @@ def _build(
 ) -> dict[str, Any]:
     if (finished := _begin(out, order)) is not None:
         return finished
+    notes = None
+    if in_two_passes(out / "building"):
+        some = pieces(sources, counts, decoder)
+        notes = decode_pieces(out / "building", order, some, decoder, f"decode for {out.name}")
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
     with stage(f"pack {out.name}", sum(counts), "images", done) as advance:
-        processes = processes_for(sum(counts), decoder, workers)
-        batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
+        if notes is None:
+            processes = processes_for(sum(counts), decoder, workers)
+            batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
+        else:
+            batches = read_pieces(out / "building", notes, max(0, done - 1), decoder)
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:

@@ -19,8 +19,8 @@ from odst.data.images import Lookup, Pool
 from odst.duplicates.rule import Found, Rule, merged
 from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, forgotten, read_parts, scan
 from odst.duplicates.search import squared_limit
+from odst.engine.parts import writing
 from odst.files import sha256, whole, write_json
-from odst.locks import lock
 from odst.vision.sheets import contact_sheet
 
 log = logging.getLogger("odst")
@@ -61,7 +61,7 @@ def audit(
     about = describe(pool, guard)
     if not fresh and (before := finished(out, about)) is not None and not (out / ".dedup").exists():
         return before
-    with lock(out, "odst dedup"):
+    with writing(out, "odst dedup"):
         return _audit(pool, guard, about, out, sources or {}, notes or {}, fresh)
 
 

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,12 @@ class _Noting:
         return part
 
 
+def writing(folder: Path, doing: str) -> AbstractContextManager[None]:
+    """The lock of a command: of the whole folder, or of its share, beside which others hold theirs."""
+    mine = share()
+    return lock(folder, doing) if mine is None else lock(folder, f"{doing} --shard {mine}", part=f"share {mine}")
+
+
 def complete(
     folder: Path,
     about: Note,
@@ -85,21 +91,19 @@ def complete(
     """
     begin(folder, about, len(sizes), name or folder.name, unit, stale)
     mine = share()
-    doing = f"{name or folder.name}, --shard {mine}" if mine else ""
-    with lock(folder, doing, part=f"share {mine}") if mine else nullcontext():
-        notes = read_notes(folder)
-        todo = [i for i in range(len(sizes)) if i not in notes and (mine is None or i % mine.count == mine.index)]
-        failed: dict[int, str] = {}
-        done = sum(sizes[i] for i in range(len(sizes)) if i in notes)
-        with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
-            if todo:
-                engine().check([folder, *reads])
-            for i, note in zip(todo, engine().map(_Noting(make, folder), todo), strict=True):
-                if isinstance(note, Failed):
-                    failed[i] = note.reason
-                else:
-                    notes[i] = note
-                advance(sizes[i])
+    notes = read_notes(folder)
+    todo = [i for i in range(len(sizes)) if i not in notes and (mine is None or i % mine.count == mine.index)]
+    failed: dict[int, str] = {}
+    done = sum(sizes[i] for i in range(len(sizes)) if i in notes)
+    with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
+        if todo:
+            engine().check([folder, *reads])
+        for i, note in zip(todo, engine().map(_Noting(make, folder), todo), strict=True):
+            if isinstance(note, Failed):
+                failed[i] = note.reason
+            else:
+                notes[i] = note
+            advance(sizes[i])
     if failed:
         first, reason = next(iter(failed.items()))
         others = f" So did {len(failed) - 1} more." if len(failed) > 1 else ""

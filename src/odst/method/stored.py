@@ -9,14 +9,12 @@ range is computed by one thread, so the bits do not depend on who labels what.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from odst.data.images import Images
@@ -24,6 +22,7 @@ from odst.data.views import Concatenated, opener
 from odst.engine.interface import engine, running_on, share
 from odst.engine.local import Local
 from odst.engine.parts import Note, complete, tidy
+from odst.engine.processors import threads
 from odst.errors import UserError
 from odst.files import whole, write_json
 from odst.method.labelling import BATCH, Forward, classes_of, infer, model_hash, ready
@@ -151,17 +150,6 @@ class Labeller:
             return {"file": file, "rows": n, "hash": _hash(logits)}
 
         return part
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """So many for torch's operators, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _hash(logits: np.ndarray) -> str:

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from odst.engine.interface import share
+from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored, best_round, harm
-from odst.locks import lock
 from odst.rounds import Round
 from odst.run.config import Config
 from odst.run.directory import RunDir, Which
@@ -22,14 +23,18 @@ def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
-        with lock(out, "odst run"):
+        with writing(out, "odst run"):
             run.move_aside()
-    with lock(out, "odst run"):
+    with writing(out, "odst run"):
         return _execute(config, run)
 
 
 def _execute(config: Config, run: RunDir) -> int:
     out = run.path
+    if share() is not None and not run.rounds():
+        raise UserError(
+            f"--shard: {out} has no trained round yet, so there is nothing to label. Run it without --shard first."
+        )
     resumed = run.open(config)
     prepared = prepare(config, out)
     data, recipe = prepared.data, config.recipe()

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from odst.data.images import Labelled, fingerprint, is_image
+from odst.engine.interface import share
 from odst.errors import UserError, is_out_of_memory
 from odst.files import digest
 from odst.method.labelling import infer, model_hash
@@ -60,6 +61,10 @@ def train(
     a scratch folder the state is written there every `checkpoint_seconds`, and a later call with the same arguments goes
     on. `name` is the stage shown to the user. Under torchrun the other processes are called in, and the model of process 0 is the one to use.
     """
+    if share() is not None:
+        raise UserError(
+            f"--shard: the training of round {t} comes next, which calls do not share. Run without --shard."
+        )
     processes.call_in(model, examples, schedule, rest_weight=rest_weight, seed=seed, t=t, scratch=scratch)
     plan = schedule.plan(len(examples))
     checks = set(plan.checks())

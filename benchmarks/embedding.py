@@ -29,9 +29,9 @@ SIDE, THUMBNAIL = 150, 64
 POOL = """
 import json, sys, time
 from pathlib import Path
-from odst.data import packing, workers
-workers.WORTH_EMBEDDING = 1  # two processes for the small folder too
-if __name__ == "__main__":
+if __name__ == "__main__":  # as in the command, whose processes do not import what only it needs
+    from odst.data import packing, workers
+    workers.WORTH_EMBEDDING = 1  # two processes for the small folder too
     source, out, count, spec, size, processes = sys.argv[1:]
     start = time.perf_counter()
     manifest = packing.build_pool(source, Path(out), size=int(size), workers=int(processes), encoder=spec)
@@ -43,20 +43,20 @@ import json, sys, time
 from multiprocessing import get_context
 import numpy as np
 
-def embed(pictures, spec):
-    import torch
-    from odst.vision.backbones import open_backbone
-    torch.set_num_threads(1)
-    backbone = open_backbone(spec)
-    return len(backbone(pictures))
+def embed(file, first, last, graph, dimension):
+    from odst.vision.sessions import in_batches, open_graph
+    return len(in_batches(open_graph(graph, 1), np.load(file, mmap_mode="r")[first:last], dimension))
 
 if __name__ == "__main__":
     file, _, count, spec, _, processes = sys.argv[1:]
-    pictures = np.load(file)[: int(count)]
-    shares = np.array_split(pictures, int(processes))
+    np.load(file).sum()  # the pictures are in memory
     start = time.perf_counter()
+    from odst.data.vectors import Embedder
+    embedder = Embedder(spec)
+    cuts = np.linspace(0, int(count), int(processes) + 1).astype(int).tolist()
+    shares = [(file, *cut, embedder.graph(), embedder.identity.dimension) for cut in zip(cuts, cuts[1:])]
     with get_context("spawn").Pool(len(shares)) as pool:
-        assert sum(pool.starmap(embed, [(share, spec) for share in shares], chunksize=1)) == int(count)
+        assert sum(pool.starmap(embed, shares, chunksize=1)) == int(count)
     print(json.dumps(time.perf_counter() - start))
 """
 

@@ -77,9 +77,10 @@ class Page:
         elif method == "Page.loadEventFired":
             self.loaded = True
 
-    def open(self, file: Path) -> None:
+    def open(self, file: Path | str) -> None:
+        """A file, or an address."""
         self.loaded = False
-        self.send("Page.navigate", url=file.absolute().as_uri())
+        self.send("Page.navigate", url=file if isinstance(file, str) else file.absolute().as_uri())
         end = time.monotonic() + 30
         while not self.loaded:
             assert time.monotonic() < end, "the page did not load"
@@ -99,6 +100,30 @@ class Page:
     def key(self, name: str) -> None:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name)
+
+    def click(self, selector: str, *, shift: bool = False) -> None:
+        """With the mouse, in the middle of what the selector finds, brought into view first."""
+        place = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{place}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        x, y = self.run(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({place}.getBoundingClientRect())")
+        hit = self.run(f"{place}.contains(document.elementFromPoint({x}, {y}))")
+        assert hit, f"something lies over {selector}"
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, modifiers=8 * shift, **button)
+
+    def type(self, text: str) -> None:
+        self.send("Input.insertText", text=text)
+
+    def download(self, selector: str, folder: Path, name: str) -> Path:
+        """Click, and wait for the file."""
+        self.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        self.click(selector)
+        end = time.monotonic() + 30
+        while not (folder / name).exists():
+            assert time.monotonic() < end, "nothing was downloaded"
+            self.run("new Promise(done => setTimeout(done, 50))")
+        return folder / name
 
     def screenshot(self, file: Path, *, whole: bool = False) -> None:
         answer = self.send("Page.captureScreenshot", captureBeyondViewport=whole, **self._clip(whole))

@@ -12,12 +12,12 @@ ROOT = Path(odst.__file__).parent
 ORDER = [
     "errors", "files", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
     "few_labels", "self_training",
-    "evaluation", "run", "classifier", "project", "estimator", "report", "cli",
+    "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
     "images", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
-    "named.catalogue", "named.download", "sources", "shards", "part_files", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
+    "named.catalogue", "named.download", "sources", "addresses", "shards", "part_files", "repeats", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
 
@@ -25,6 +25,7 @@ DATA = [
 RUN = [
     "config",
     "journal",
+    "sealed",
     "selection_file",
     "round_note",
     "round_folder",
@@ -33,6 +34,8 @@ RUN = [
     "marks",
     "identity",
     "preparation",
+    "quick_base",
+    "outlook",
     "audit",
     "first_round",
     "execution",
@@ -40,7 +43,7 @@ RUN = [
     "forecast",
 ]
 OWNERS = {  # of the names of a run's files
-    "config.toml": "run/config.py",
+    **dict.fromkeys(("config.toml", "forecast.json"), "run/config.py"),
     "bases.json": "run/bases.py",
     **dict.fromkeys(
         ("run.json", "final.json", "metrics.jsonl", "timings.jsonl", "log.txt", "audit.json"), "run/directory.py"
@@ -114,7 +117,7 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.preparation", "run.round_note",
+        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation", "run.quick_base", "run.round_note",
         "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+import tiny_encoder
+from odst.data.encoding import Encoding
 from odst.data.formats.originals import CIFAR10
-from odst.data.images import Pool, content_hash
+from odst.data.images import Pool, content_hash, is_counted
 from odst.data.loading import load_data
 from odst.data.named.download import load_set, named_source
 from odst.data.named.tasks import TASKS, load_pool, load_task
 from odst.data.sets import DataSection, class_numbers
 from odst.data.sources import open_source
+from odst.data.vectors import Embedder
 from odst.errors import UserError
+from pictures import folder_of
 from test_formats import cifar10_python, dump, planes
 
 CIFAR100 = tuple(sorted({"bus", "pickup_truck", *(f"thing{k:02d}" for k in range(98))}))
@@ -123,6 +127,20 @@ def test_svhn_keeps_sources_and_content_hashes_of_its_pool_and_looks_them_up_at_
     own = [content_hash(pool.x[j : j + 1][0]) for j in (9, 8)]
     assert pool.content_hash(rows) == [own[0], "text 3", own[1], "text 0", "text 6"]
     assert asked == [[3, 0, 6]] * 2
+
+
+def test_a_pool_still_to_be_packed_is_counted_with_the_extra_digits_also_where_it_will_be_embedded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODST_DATA", str(folder))
+    folder_of(tmp_path / "pool", 5)
+    encoding = Encoding(Embedder(tiny_encoder.save(tmp_path / "encoder.pth")))
+    section = DataSection(task="svhn", pool=str(tmp_path / "pool"), out_test={"rooms": "lsun-cr"})
+    data = load_data(section, seed=0, workspace=None, encoding=encoding)
+    assert data.pool is not None and data.pool.pictures is not None
+    assert data.pool.x.shape == (5 + 12_000, 216) and is_counted(data.pool.x)
+    assert data.pool.pictures.shape == (5 + 12_000, 32, 32, 3)
+    assert data.labelled.x.shape == (40, 216) and data.out_tests["rooms"].shape == (3, 216)
 
 
 def test_svhn_without_a_pool_is_the_closed_world(folder: Path) -> None:

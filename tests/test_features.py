@@ -13,14 +13,17 @@ import torch
 from torch import nn
 
 from commands import fails, odst
+from imports import Report
 from interruption import Interrupted, StopAfter
 from odst.data.embedding import embed_pool
 from odst.data.features import has_features, list_features, open_features, verify_features
+from odst.data.formats.arrays import ArraySource
 from odst.data.joining import join_pools
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
 from odst.data.reading import read_set
 from odst.data.vectors import Embedder
+from odst.data.workers import Decoder, decode_parts
 from odst.errors import UserError
 from odst.progress import listening
 from pictures import encoded, folder_of, picture
@@ -272,7 +275,10 @@ def test_a_vector_that_is_not_finite_is_refused_where_it_is_made_and_leaves_no_c
     said = fails("pool", "build", "in", "--out", "pool", "--size", "16", "--embed", spec.replace("make", "faulty"))
     assert "NaN or beyond float16" in said
     assert ".png" in said
-    assert not list(Path("pool").glob("features/*/*.npy"))
+    assert not Path("pool").exists()  # another attempt may be made with another backbone
+    build_pool("in", Path("pool"), size=16)
+    assert "NaN or beyond float16" in fails("pool", "embed", "pool", "--embed", spec.replace("make", "faulty"))
+    assert not list(Path("pool").glob("features/*"))
 
 
 def test_a_joined_pool_has_the_columns_that_all_of_its_members_have(spec: str) -> None:
@@ -320,3 +326,18 @@ def test_a_packaged_backbone_embeds_a_pool_by_command(tmp_path: Path, monkeypatc
     done = odst("pool", "build", "in", "--out", "pool", "--size", "16", "--embed", "mobilenetv2@32")
     assert "vectors: mobilenetv2 at 32 px" in done.out, done.err
     assert open_features(Path("pool"), encoder).x.shape == (20, 1280)
+
+
+def test_processes_embed_by_the_graph_they_are_given_and_without_torch() -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra odst[backbone]")
+    try:
+        embedder = Embedder("mobilenetv2@32")
+    except UserError as error:
+        pytest.skip(str(error))
+    x = np.stack([picture(i, 32, 32) for i in range(20)])
+    source = ArraySource(Path("x"), x)
+    parts = [*source.parts(0, 16), Report(), Report()]
+    batches = list(decode_parts(parts, Decoder(16, "crop", embedder=embedder), 2))
+    assert [batch.rejected[0].reason for batch in batches[-2:]] == ["no torch"] * 2
+    got = np.concatenate([batch.vectors for batch in batches])
+    assert (got == embedder(x, [""] * 20)).all()

@@ -27,7 +27,7 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commands_are_listed_in_the_order_they_are_used_and_none_is_cut_short() -> None:
     lines = odst("--help").out.split("Commands:\n")[1].splitlines()
     assert tuple(line.split()[0] for line in lines) == COMMANDS
-    assert COMMANDS[:6] == ("demo", "init", "run", "report", "audit", "predict")
+    assert COMMANDS[:6] == ("demo", "init", "forecast", "run", "report", "review")
     for words in ((), ("pool",), ("data",)):
         assert "..." not in odst(*words, "--help").out.split("Commands:\n")[1]
 

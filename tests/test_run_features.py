@@ -1,10 +1,13 @@
 """A run on embeddings: the network sees vectors, people see pictures."""
 
+import base64
+import io
 import json
+import re
 import shutil
 import sqlite3
-import warnings
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +23,7 @@ from odst.data.decoding import decode
 from odst.data.embedding import embed_pool
 from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.features import open_features
+from odst.data.items import read_file
 from odst.data.loading import load_pool, open_encoding
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool
@@ -153,6 +157,27 @@ def test_the_report_shows_pictures_and_needs_no_backbone(run: Path, world: Path,
     assert "data:image/" in (tmp_path / "compare.html").read_text()
 
 
+def test_every_picture_of_the_report_is_the_one_of_the_file_that_is_named_with_it(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    assert command("report", copy).code == 0
+    page = (copy / "report.html").read_text()
+    told = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+    sheets = [np.asarray(Image.open(io.BytesIO(base64.b64decode(one))).convert("RGB"))
+              for one in re.findall(r"data:image/(?:webp|jpeg);base64,([A-Za-z0-9+/=]+)", page)]  # fmt: skip
+    pool = pool_of(RunDir(copy))
+    names = pool.source(np.arange(len(pool)))
+    files = np.stack([decode(read_file(unquote(urlsplit(name).path).encode()), 16)[0] for name in names]).astype(int)
+    seen = 0
+    for row in [row for one in told["rounds"].values() for row in one["classes"] if row["sheet"] is not None]:
+        for place, tile in enumerate(row["tiles"]):
+            top, left = 16 * (place // told["columns"]), 16 * (place % told["columns"])
+            shown = sheets[row["sheet"]][top : top + 16, left : left + 16]
+            nearest = int(np.abs(files - shown).mean((1, 2, 3)).argmin())
+            assert tile["src"].endswith(Path(urlsplit(names[nearest]).path).name) and tile["id"] == nearest
+            seen += 1
+    assert seen > 30
+
+
 def test_pictures_of_any_size_arrays_and_vectors_are_predicted_alike(run: Path, world: Path, tmp_path: Path) -> None:
     files, x = rows_of(world / "test")
     classifier = odst.load(run)
@@ -269,21 +294,6 @@ def test_a_built_in_world_is_embedded_too(world: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert pool_of(RunDir(tmp_path / "run")).shown.shape[3] == 3
     assert command("report", tmp_path / "run").code == 0
-
-
-def test_an_onnx_backbone_runs_and_says_that_it_cannot_be_exported_yet(world: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    import torch
-
-    net = tiny_encoder.make().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(net, (torch.zeros(2, 3, 24, 24),), tmp_path / "net.onnx", dynamo=True, verbose=False,
-                          dynamic_shapes=({0: torch.export.Dim("n")},))  # fmt: skip
-    file = config(world / "onnx.toml", backbone=f"onnx:{tmp_path}/net.onnx")
-    assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
-    said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
-    assert "its backbone is an ONNX file (onnx:net.onnx), which cannot be joined with the classifier yet" in said
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from commands import fails
 from odst.data.items import Item, Source
 from odst.data.reading import read_set
 from odst.data.sources import open_source, open_sources
@@ -190,11 +191,22 @@ def test_a_broken_header_inside_a_tar_loses_one_member_and_is_rejected(tmp_path:
 
 def test_features_are_read_as_they_are(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
-    x[3, 2] = np.nan
     np.save(tmp_path / "f.npy", x)
-    found = read_set(tmp_path / "f.npy", 32)
-    assert (found.x == np.delete(x, 3, axis=0)).all()
-    assert [refusal.reason for refusal in found.rejected] == ["not finite"]
+    assert (read_set(tmp_path / "f.npy", 32).x == x).all()
+
+
+@pytest.mark.parametrize(("kind", "value"), [("f4", np.nan), ("f2", -np.inf), ("f8", 1e300)])
+@pytest.mark.parametrize("file", ["x.npy", "x.parquet"])
+def test_a_vector_that_is_not_finite_is_one_line_with_its_row(tmp_path: Path, file: str, kind: str, value) -> None:
+    x = np.random.default_rng(0).normal(size=(900, 3)).astype(kind)
+    x[700, 2] = value
+    if file == "x.npy":
+        np.save(tmp_path / file, x)
+    else:
+        write_vectors(tmp_path / file, x)
+    said = fails("pool", "build", tmp_path / file, "--out", tmp_path / "pool")
+    assert f"{file}#row=700: its vector, row 700, holds NaN, infinity" in said
+    assert not (tmp_path / "pool").exists()
 
 
 def test_hugging_face_rows_without_bytes_are_read_from_their_path(tmp_path: Path) -> None:
@@ -436,16 +448,14 @@ def test_an_array_of_vectors_has_its_pictures_and_labels_in_a_list_beside_it(tmp
     assert read_set(f"{tmp_path / 'x.npy'}?paths=list.txt", 32).uris[3] == (tmp_path / "d.jpg").as_uri()
 
 
-def test_faults_of_vectors_are_one_line_and_a_single_nan_is_only_rejected(tmp_path: Path) -> None:
+def test_faults_of_vectors_are_one_line_and_a_row_without_one_is_only_rejected(tmp_path: Path) -> None:
     x = vectors(6)
-    x[2, 3] = np.nan
-    table = write_vectors(tmp_path / "x.parquet", x)
-    read = read_set(table, 32)
-    assert [refusal.uri.rpartition("#")[2] for refusal in read.rejected] == ["row=2"]
-    assert read.rejected[0].reason == "not finite"
-    assert len(read.x) == 5
+    write_vectors(tmp_path / "x.parquet", x)
     pq.write_table(pa.table({"embedding": [[1.0, 2.0], None, [3.0, 4.0]]}), tmp_path / "null.parquet")
-    assert read_set(tmp_path / "null.parquet", 32).x.tolist() == [[1, 2], [3, 4]]
+    read = read_set(tmp_path / "null.parquet", 32)
+    assert read.x.tolist() == [[1, 2], [3, 4]]
+    assert [(one.uri.rpartition("#")[2], one.reason) for one in read.rejected] == [("row=1", "no vector")]
+    x[2, 3] = np.nan
     pq.write_table(pa.table({"embedding": [[1.0, 2.0], [3.0], [3.0, 4.0]]}), tmp_path / "mixed.parquet")
     pq.write_table(pa.table({"embedding": pa.array([None, None], pa.list_(pa.float32()))}), tmp_path / "none.parquet")
     pq.write_table(pa.table({"embedding": pa.array([[]], pa.list_(pa.float32()))}), tmp_path / "empty.parquet")
@@ -457,7 +467,8 @@ def test_faults_of_vectors_are_one_line_and_a_single_nan_is_only_rejected(tmp_pa
         "mixed.parquet": "'embedding' has 1 numbers in row 1 and 2 in the first",
         "none.parquet": "holds no list",
         "empty.parquet": "are empty",
-        "nan.parquet": "none of its 3 items is a vector of finite numbers",
+        "nan.parquet": "row 0, holds NaN, infinity or a number beyond float32",
+        "x.npy": "row 2, holds NaN",
         "x.parquet?features=clip": "there is no features column 'clip'. Its columns are embedding.",
         "x.npy?paths=short.csv": "1 rows, but",
         "x.npy?paths=odd.csv": "no column of paths or labels",

@@ -12,12 +12,14 @@ import torch
 from torch import nn
 
 from odst.classifier.load import Classifier
+from odst.classifier.merging import merged
 from odst.errors import UserError
 from odst.files import whole
 from odst.method.labelling import as_input
 from odst.run.directory import RunDir
 from odst.seeds import stream
-from odst.vision.backbones import open_backbone
+from odst.vision.backbones import Backbone, onnx_file, open_backbone
+from odst.vision.runtimes import filled
 
 TOLERANCE = 1e-4  # between torch's probabilities and onnxruntime's
 OPSET = 18
@@ -39,24 +41,6 @@ class Calibrated(nn.Module):
         return torch.softmax(self.model(vectors) / self.temperature, dim=1)
 
 
-def whole_model(classifier: Classifier) -> Calibrated:
-    """The classifier with its backbone, if it has one."""
-    backbone = None
-    if classifier.encoding is not None:
-        if classifier.encoding.side is not None:
-            raise UserError(
-                f"{classifier.run.path}: its vectors were made from stored pixels of {classifier.encoding.side} a side, which an "
-                "exported model does not do. Serve with odst.load(), or embed the pool's originals and run again."
-            )
-        backbone = open_backbone(classifier.encoding.embedder.spec, runtime="auto").module
-        if backbone is None:
-            raise UserError(
-                f"{classifier.run.path}: its backbone is an ONNX file ({classifier.encoding.identity.name}), which cannot be "
-                "joined with the classifier yet. Serve with odst.load(), or take a backbone that runs in torch."
-            )
-    return Calibrated(classifier.model.cpu(), classifier.temperature, backbone).eval()
-
-
 def export_onnx(classifier: Classifier, file: Path) -> float:
     """Write the classifier with normalisation, temperature and softmax inside, and return the largest difference to torch.
 
@@ -65,36 +49,73 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
     onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
     _needed("onnxscript")
     x = example(classifier)
-    module = whole_model(classifier)
+    backbone = _backbone(classifier)
+    head = Calibrated(classifier.model.cpu(), classifier.temperature).eval()
     with whole(file) as temporary:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter talks to itself
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module,
-                (torch.from_numpy(x[:2]),),
-                input_names=["images" if x.ndim == 4 else "features"],
-                output_names=["probabilities"],
-                dynamic_shapes=({0: torch.export.Dim("n")},),
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-        assert program is not None
-        proto = program.model_proto
+        if backbone is None or backbone.module is not None:
+            module = head if backbone is None else Calibrated(head.model, head.temperature, backbone.module).eval()
+            proto = _exported(module, x)
+            expected = _answers(module, x)
+        else:  # an ONNX file: its graph and the classifier's become one
+            vectors = backbone(x)
+            source, normalise = onnx_file(backbone.spec)
+            proto = merged(source, normalise, backbone.identity.size, _exported(head, vectors))
+            expected = _answers(head, vectors)
         onnx.helper.set_model_props(proto, _metadata(classifier))
         onnx.checker.check_model(proto)
         temporary.write_bytes(proto.SerializeToString())
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
-        theirs = session.run(None, {session.get_inputs()[0].name: x})[0]
-        with torch.inference_mode():
-            ours = module(torch.from_numpy(x)).numpy()
-        difference = float(np.abs(theirs - ours).max())
+        difference = float(np.abs(_run(session, x) - expected).max())
         if not difference <= TOLERANCE:
             raise UserError(
                 f"{file}: onnxruntime and torch differ by {difference:.1e}, more than {TOLERANCE}. Nothing was written; "
                 "this network does not export faithfully."
             )
     return difference
+
+
+def _backbone(classifier: Classifier) -> Backbone | None:
+    encoding = classifier.encoding
+    if encoding is None:
+        return None
+    if encoding.side is not None:
+        raise UserError(
+            f"{classifier.run.path}: its vectors were made from stored pixels of {encoding.side} a side, which an "
+            "exported model does not do. Serve with odst.load(), or embed the pool's originals and run again."
+        )
+    return open_backbone(encoding.embedder.spec)
+
+
+def _exported(module: nn.Module, x: np.ndarray) -> Any:
+    """A ModelProto."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter talks to itself
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module,
+            (torch.from_numpy(x[:2]),),
+            input_names=["images" if x.ndim == 4 else "features"],
+            output_names=["probabilities"],
+            dynamic_shapes=({0: torch.export.Dim("n")},),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
+
+
+@torch.inference_mode()
+def _answers(module: nn.Module, x: np.ndarray) -> np.ndarray:
+    return module(torch.from_numpy(x)).numpy()
+
+
+def _run(session: Any, x: np.ndarray) -> np.ndarray:
+    """In pieces of as many rows as the graph takes, if that is a fixed number; the last one is filled up."""
+    (given,) = session.get_inputs()
+    n = given.shape[0] if isinstance(given.shape[0], int) else len(x)
+    rows = filled(x, n)
+    pieces = [session.run(None, {given.name: rows[i : i + n]})[0] for i in range(0, len(rows), n)]
+    return np.concatenate(pieces)[: len(x)]
 
 
 def example(classifier: Classifier, n: int = 32) -> np.ndarray:

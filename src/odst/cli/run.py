@@ -36,7 +36,7 @@ def run(
     """
     from odst.cli.screen import bars, rounds_table
     from odst.engine.choice import chosen
-    from odst.run.config import parse_change, read_config
+    from odst.run.config import parse_change, read_config, run_folder
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
@@ -50,10 +50,7 @@ def run(
         "run.stop_on_harm": stop_on_harm or None,
     }
     settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
-    if out is None and RunDir(Path(config)).begun():
-        out = Path(config)
-    elif out is None:
-        out = Path("runs") / f"{Path(config).stem}-{settings.method.name}-{settings.run.seed}"
+    out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast
 

@@ -21,6 +21,7 @@ ENDINGS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "avif", "h
 # The brands that a phone's pictures begin with, at byte 8, and the format that reads them
 BRANDS = dict.fromkeys((b"avif", b"avis"), "AVIF")
 BRANDS |= dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIF")
+PHONE, BRING = "HEIC or AVIF", "pip install 'odst[heif]'"
 PAD = (127, 127, 127)  # the bars of fit="pad": mid-grey says least to a network that subtracts the mean
 MAX_PIXELS = 89_478_485  # Pillow's own limit: 256 MiB of RGB
 MAX_BYTES = 1 << 28  # of one encoded picture
@@ -81,7 +82,7 @@ def check_head(head: bytes, size: int) -> None:
     begins = (b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
     if head[4:8] == b"ftyp" and head[8:12] in BRANDS:
         if BRANDS[head[8:12]] not in readable():
-            raise Rejected("HEIC or AVIF", "pillow-heif is not installed, which reads it: pip install 'odst[heif]'")
+            raise Rejected(PHONE, f"pillow-heif is not installed, which reads it: {BRING}")
     elif not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
         raise Rejected("not an image", f"begins with {head!r}")
 

@@ -67,7 +67,12 @@ def _make_column(pool: Path, manifest: dict[str, Any], embedder: Embedder, origi
     notes = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("building/[0-9]*.json"))]
     if any(note["from"] != origin for note in notes):
         notes = []
-    _write(pool, manifest, embedder, notes, origin, workers)
+    try:
+        _write(pool, manifest, embedder, notes, origin, workers)
+    except UserError:
+        if not notes:  # nothing to go on from
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     files = [{key: note[key] for key in ("file", "length", "sha256")} for note in notes]
     side = manifest["row"][0] if origin == "pixels" else None
     write_json(folder / "manifest.json", feature_manifest(manifest, embedder.identity, files, side))

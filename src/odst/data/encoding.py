@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from odst.data.sources import open_source, split_spec
 from odst.data.vectors import Embedder
 from odst.errors import UserError
 from odst.progress import stage
-
-if TYPE_CHECKING:
-    from odst.vision.backbones import Identity
+from odst.vision.identity import Identity
 
 log = logging.getLogger("odst")
 
@@ -87,7 +85,7 @@ class Encoding:
     side: int | None = None
 
     @property
-    def identity(self) -> "Identity":
+    def identity(self) -> Identity:
         return self.embedder.identity
 
     def to_json(self) -> dict[str, Any]:

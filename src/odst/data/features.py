@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from odst.data.pool import compare_files, members, read_manifest
 from odst.data.pool import identity as pool_identity
 from odst.data.views import Concatenated
 from odst.errors import UserError
-
-if TYPE_CHECKING:
-    from odst.vision.backbones import Identity  # imports torch; a pool is looked at without
+from odst.vision.identity import Identity
 
 FORMAT = 1
 
@@ -30,7 +28,7 @@ FORMAT = 1
 @dataclass(frozen=True)
 class Features:
     x: Images  # float16 (m, D), mapped; row j is the vector of pool id j
-    encoder: "Identity"
+    encoder: Identity
     manifests: tuple[dict[str, Any], ...]  # of the pool, or of each pool that it joins
 
 
@@ -43,7 +41,7 @@ def feature_file(pool: Path, slug: str, number: int) -> Path:
 
 
 def feature_manifest(
-    pool: dict[str, Any], encoder: "Identity", files: list[dict[str, Any]], side: int | None = None
+    pool: dict[str, Any], encoder: Identity, files: list[dict[str, Any]], side: int | None = None
 ) -> dict[str, Any]:
     """What a column says of itself. `side` is that of the stored pixels if they were embedded, not the originals."""
     origin: dict[str, Any] = {"from": "originals"} if side is None else {"from": "pixels", "side": side}
@@ -60,7 +58,7 @@ def list_features(pool: Path) -> list[dict[str, Any]]:
     return [_read(file.parent) for file in sorted(pool.glob("features/*/manifest.json"))]
 
 
-def has_features(pool: Path, encoder: "Identity") -> bool:
+def has_features(pool: Path, encoder: Identity) -> bool:
     pool = Path(pool)
     if below := list(members(pool, read_manifest(pool))):
         return all(has_features(member, encoder) for member, _ in below)
@@ -68,7 +66,7 @@ def has_features(pool: Path, encoder: "Identity") -> bool:
     return (folder / "manifest.json").is_file() and _read(folder)["encoder"] == encoder.to_json()
 
 
-def open_features(pool: Path, encoder: "Identity") -> Features:
+def open_features(pool: Path, encoder: Identity) -> Features:
     """The column of this encoder and no other, mapped: a few bytes of memory per shard."""
     pool = Path(pool)
     columns = list(_columns(pool, read_manifest(pool), encoder))
@@ -77,11 +75,11 @@ def open_features(pool: Path, encoder: "Identity") -> Features:
     return Features(x, encoder, tuple(column for _, column in columns))
 
 
-def _rows(pool: Path, encoder: "Identity") -> Images:
+def _rows(pool: Path, encoder: Identity) -> Images:
     return open_features(pool, encoder).x
 
 
-def _columns(pool: Path, manifest: dict[str, Any], encoder: "Identity") -> Iterable[tuple[Path, dict[str, Any]]]:
+def _columns(pool: Path, manifest: dict[str, Any], encoder: Identity) -> Iterable[tuple[Path, dict[str, Any]]]:
     """Every pool that holds rows, with the encoder's column there."""
     if "pools" in manifest:
         for member, below in members(pool, manifest):
@@ -97,9 +95,7 @@ def _columns(pool: Path, manifest: dict[str, Any], encoder: "Identity") -> Itera
     yield pool, column
 
 
-def _missing(pool: Path, encoder: "Identity", found: list[dict[str, Any]]) -> str:
-    from odst.vision.backbones import Identity
-
+def _missing(pool: Path, encoder: Identity, found: list[dict[str, Any]]) -> str:
     if not found:
         return f"{pool}: it has no vectors of {encoder}. To have them, {_way(pool, encoder)}"
     others = ", ".join(str(Identity.from_json(one["encoder"])) for one in found)
@@ -108,11 +104,11 @@ def _missing(pool: Path, encoder: "Identity", found: list[dict[str, Any]]) -> st
     )
 
 
-def _way(pool: Path, encoder: "Identity") -> str:
+def _way(pool: Path, encoder: Identity) -> str:
     return f"type `odst pool embed {pool} --embed {encoder.name}@{encoder.size}`."
 
 
-def _map(pool: Path, column: dict[str, Any], encoder: "Identity") -> Iterable[np.ndarray]:
+def _map(pool: Path, column: dict[str, Any], encoder: Identity) -> Iterable[np.ndarray]:
     for note in column["files"]:
         file, shape = feature_folder(pool, encoder.slug) / note["file"], (note["length"], encoder.dimension)
         again = f"Delete {file.parent} and {_way(pool, encoder)}"

@@ -9,7 +9,7 @@ import numpy as np
 from odst.data.embedding import embed_pool
 from odst.data.encoding import Encoding
 from odst.data.features import has_features, open_features
-from odst.data.images import Counted, Data, Labelled, Pool, is_image
+from odst.data.images import Counted, Data, Labelled, Pool, is_counted, is_image
 from odst.data.packing import build_pool
 from odst.data.pictures import pictures_of
 from odst.data.pool import is_packed, open_labels, open_pool
@@ -116,7 +116,7 @@ def _encoded(data: Data, encoding: Encoding) -> Data:
                 f"model.backbone: a pool of {len(pool):,} images is embedded as a column of a packed one. "
                 "Pack it with `odst pool build`, and set data.labelled and data.pool."
             )
-        if isinstance(pool.x, Counted):
+        if is_counted(pool.x):  # all of it, or what a task adds to it is there already
             pool = replace(pool, x=_to_come(len(pool), encoding), pictures=pool.x)
         else:
             pool = replace(pool, x=seen(pool.x), pictures=pool.x, identity=pool.id)

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces
-from odst.data.pool import FORMAT, hash_heads, read_manifest
+from odst.data.pool import FORMAT, read_manifest
+from odst.data.repeats import Seen, without_duplicates
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
 from odst.data.vectors import Embedder
@@ -63,14 +65,15 @@ def build_pool(
     if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
         return finished
     with writing(Path(out), "odst pool build"):
-        return _build(Path(out), order, sources, counts, decoder, workers)
+        if (finished := _begin(Path(out), order)) is not None:
+            return finished
+        with _or_nothing(Path(out)):
+            return _build(Path(out), order, sources, counts, decoder, workers)
 
 
 def _build(
     out: Path, order: dict[str, Any], sources: list[Source], counts: list[int], decoder: Decoder, workers: int | None
 ) -> dict[str, Any]:
-    if (finished := _begin(out, order)) is not None:
-        return finished
     notes = None
     if in_two_passes(out / "building"):
         some = pieces(sources, counts, decoder)
@@ -87,9 +90,26 @@ def _build(
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:
-            batches = _without_duplicates(batches, _Seen(out / "building", len(shards)))
+            batches = without_duplicates(batches, Seen(out / "building", len(shards)))
         _pack(batches, out, shards, decoder, order["shard_rows"], advance)
     return _finish(out, order, decoder, shards)
+
+
+@contextmanager
+def _or_nothing(out: Path) -> Iterator[None]:
+    """A fault before the first shard is whole leaves nothing behind: the next attempt may be another."""
+    try:
+        yield
+    except UserError:
+        if not any((out / "building").rglob("[0-9]*.json")):
+            _remove(out)
+        raise
+
+
+def _remove(out: Path) -> None:
+    """What there is of a pool without a row."""
+    for name in ("building", "shards", "features"):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _shard_rows(decoder: Decoder) -> int:
@@ -156,45 +176,6 @@ def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
     yield from batches
 
 
-class _Seen:
-    """The first 8 bytes of every hash so far, in a few sorted runs of doubling length: 8 bytes per image."""
-
-    def __init__(self, building: Path, shards: int):
-        self.runs: list[np.ndarray] = []
-        for number in range(shards):
-            self._add(
-                np.sort(hash_heads(pq.read_table(index_file(building, number), columns=["hash"])["hash"].to_pylist()))
-            )
-
-    def fresh(self, heads: np.ndarray) -> np.ndarray:
-        """Which of these were never seen, the first of equals only; they are seen from now on."""
-        fresh = np.zeros(len(heads), bool)
-        fresh[np.unique(heads, return_index=True)[1]] = True
-        for run in self.runs:
-            fresh &= run[np.minimum(np.searchsorted(run, heads), len(run) - 1)] != heads
-        self._add(np.sort(heads[fresh]))
-        return fresh
-
-    def _add(self, run: np.ndarray) -> None:
-        while self.runs and len(self.runs[-1]) <= 2 * len(run):
-            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
-        if len(run):
-            self.runs.append(run)
-
-
-def _without_duplicates(batches: Iterator[Batch], seen: _Seen) -> Iterator[Batch]:
-    for batch in batches:
-        fresh = seen.fresh(hash_heads([record.hash for record in batch.records]))
-        if fresh.all():
-            yield batch
-            continue
-        repeated = [record for record, new in zip(batch.records, fresh, strict=True) if not new]
-        refusals = [Refusal(r.place, r.uri, "duplicate", f"hash {r.hash} is in the pool") for r in repeated]
-        kept = [record for record, new in zip(batch.records, fresh, strict=True) if new]
-        vectors = None if batch.vectors is None else batch.vectors[fresh]
-        yield Batch(batch.items, batch.rows[fresh], kept, sorted(batch.rejected + refusals), vectors)
-
-
 def _pack(
     batches: Iterator[Batch], out: Path, shards: list[dict[str, Any]], decoder: Decoder, shard_rows: int, advance: Any
 ) -> None:
@@ -227,11 +208,9 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
     rejects = [rejected_file(building, number) for number in range(len(shards))]
     reasons = sum((_reasons(file) for file in rejects), Counter())
     if count == 0:
-        shutil.rmtree(building)
-        (out / "shards").rmdir()
-        shutil.rmtree(out / "features", ignore_errors=True)
+        _remove(out)
         if decoder.width is not None:
-            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} vectors is finite.")
+            raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} rows holds a vector.")
         raise UserError(
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."

@@ -52,7 +52,7 @@ def read_set(
     records = [record for batch in batches for record in batch.records]
     rejected = [refusal for batch in batches for refusal in batch.rejected]
     if not records:
-        kind = "an image" if decoder.width is None else "a vector of finite numbers"
+        kind = "an image" if decoder.width is None else "a vector"
         raise UserError(
             f"{names}: none of its {total} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
         )
@@ -77,7 +77,8 @@ def read_set(
                 )
     if rejected:
         first = rejected[0]
-        log.warning("%s: %d images could not be used; the first: %s: %s", names, len(rejected), first.uri, first.reason)
+        why = f"{first.reason} ({first.detail})" if first.detail else first.reason
+        log.warning("%s: %d images could not be used; the first: %s: %s", names, len(rejected), first.uri, why)
     uris, hashes = [record.uri for record in records], [record.hash for record in records]
     vectors = np.concatenate([batch.vectors for batch in batches if batch.vectors is not None]) if encoder else None
     return ReadSet(x, labels, uris, hashes, rejected, vectors)

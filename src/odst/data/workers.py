@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing import get_context
@@ -26,9 +26,7 @@ from odst.errors import UserError
 
 PART_BYTES = 4 << 20  # of decoded rows in one part: what a process holds at a time
 WORTH_A_PROCESS = 2000  # pictures: to start a process takes about as long as to decode half of them
-WORTH_EMBEDDING = (
-    1000  # pictures that are embedded too: slower, but each process must import torch and open the backbone
-)
+WORTH_EMBEDDING = 500  # pictures that are embedded too: slower, and each process must open the backbone
 TOGETHER = 16  # pictures: parts are multiples of what a backbone takes at a time
 
 
@@ -137,11 +135,7 @@ class Decoder:
     def _read(self, data: bytes | np.ndarray, side: int) -> tuple[np.ndarray, int, int, np.ndarray | None]:
         """The row, width and height as they were, and the picture at `side` pixels for the embedder if there is one."""
         if self.width is not None and isinstance(data, np.ndarray):
-            with np.errstate(over="ignore"):
-                data = data.astype(self.dtype, copy=False)
-            if not np.isfinite(data).all():
-                raise Rejected("not finite", "a feature is NaN or infinite")
-            return data, self.width, 1, None
+            return data.astype(self.dtype, copy=False), self.width, 1, None
         if self.embedder is None:
             return *self._square(data, self.size), None
         picture, width, height = self._square(data, side)
@@ -263,6 +257,7 @@ def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[tuple[Co
     context = get_context("spawn")
     idle: SimpleQueue[tuple[Connection, SpawnProcess]] = SimpleQueue()
     with ExitStack() as stack:
+        started = []
         for _ in range(workers):
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there, decoder), daemon=True)
@@ -270,12 +265,24 @@ def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[tuple[Co
             there.close()
             stack.callback(process.join)
             stack.callback(here.close)
+            started.append((here, process))
+        graph = None if decoder.embedder is None else decoder.embedder.graph()
+        for here, process in started:  # when all are on their way: each has to be up to take it
+            with suppress(ConnectionError):  # it died; whoever asks it will say so
+                here.send(graph)
             idle.put((here, process))
         yield idle
 
 
 def _serve(connection: Connection, decoder: Decoder) -> None:
+    """`connection` brings the graph of the embedder, or None, and then parts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    try:
+        graph = connection.recv()
+    except (EOFError, ConnectionError):
+        return
+    if graph is not None and decoder.embedder is not None:
+        decoder.embedder.take(graph)
     while True:
         try:
             part = connection.recv()

@@ -94,6 +94,7 @@ def begin_project(
     data = load_data(section, seed=seed, workspace=None, encoding=encoding)  # a fault is said before the pool is packed
     check_data(METHODS["supervised"][0], data)
     packed = _packed(project, out)
+    lines += photographs.describe_rejected(read_manifest(packed).get("rejected", {}), packed)
     if encoding is not None:
         encoding = open_encoding(section.model_copy(update={"pool": str(packed)}), packed, encoding.embedder)
         if encoding.side is not None:  # the pool's vectors are of stored pixels: the other sets must be so too
@@ -167,11 +168,11 @@ def _how(sample: val_out.Sample, out: Path, shown: bool) -> list[str]:
         f"val_out was made from the pool, as none was given: a random sample of {len(sample.ids):,}, without the "
         f"{sample.aside:,} that a quickly trained network finds most like a class. Kept: {kept:,}, which leave the pool.",
         (
-            f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and val_out_aside.png; "
+            f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and val_out_aside.png; move"
             if shown
-            else ""
+            else "Move"
         )
-        + f"Move lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
+        + f" lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
         "Class-like images that belong to no class were set aside with the others, so val_od_auroc looks better than it is.",
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from odst.data.decoding import Fit, Rejected, readable
+from odst.data.decoding import BRING, PHONE, Fit, Rejected, readable
 from odst.data.pool import is_packed, original_sizes
 from odst.data.sources import open_sources
 from odst.errors import UserError
@@ -52,6 +52,15 @@ def is_large(size: tuple[int, int] | None) -> bool:
 
 def describe(size: tuple[int, int], packed: int, fit: Fit) -> str:
     return f"median picture {size[0]}×{size[1]}, packed at {packed}×{packed}, {PART[fit]} (fit = {fit!r})"
+
+
+def describe_rejected(rejected: dict[str, int], pool: Path) -> list[str]:
+    """What of the pool could not be used, and what would read it."""
+    if not rejected:
+        return []
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
+    said = f"not in the pool: {sum(rejected.values()):,} ({reasons}); {pool / 'rejected.parquet'} lists them"
+    return [said + (f". To read {PHONE}: {BRING}, and begin again" if PHONE in rejected else "")]
 
 
 def choose_backbone(size: tuple[int, int] | None, asked: str | None) -> tuple[str | None, list[str]]:

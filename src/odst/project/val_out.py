@@ -23,6 +23,7 @@ from odst.method.calibration import fit_temperature, top_log_odds
 from odst.method.labelling import infer
 from odst.method.targets import Examples
 from odst.rounds import seeded
+from odst.run.quick_base import quick_network
 from odst.seeds import key, stream
 from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
@@ -75,13 +76,6 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
     order = np.argsort(-odds, kind="stable")
     aside = int(np.ceil(n * np.clip(2 * (odds > median).mean(), 0.01, 0.5)))
     return Sample(ids[order], c[order], odds[order], aside)
-
-
-def quick_network(shape: tuple[int, ...], embedded: bool) -> str:
-    """The smallest network that takes such rows and is worth training."""
-    if len(shape) == 1:
-        return "head" if embedded else "mlp"
-    return "tiny" if shape[0] < 16 else "small" if shape[0] <= 96 else "resnet18"
 
 
 def write(sample: Sample, data: Data, folder: Path) -> None:

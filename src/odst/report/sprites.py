@@ -20,9 +20,9 @@ KINDS: tuple[Kind, ...] = WEBP if features.check("webp") else (("JPEG", {"qualit
 class Album:
     """The sheets of one page. A tile is known by its sheet's number and its place there."""
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...], largest: int = LARGEST):
         height, width = shape[:2]
-        scale = min(1.0, LARGEST / max(height, width))
+        scale = min(1.0, largest / max(height, width))
         self.size = max(1, round(width * scale)), max(1, round(height * scale))  # width, height of a tile
         self.sheets: list[str] = []  # data URIs
         self.tiles = 0

@@ -187,15 +187,20 @@ def certified_rows(run: RunDir, t: int | None = None) -> pa.Table:
 
 
 def _read(run: RunDir, files: Sequence[Path]) -> list[Mark]:
-    pool, classes = pool_of(run), run.info()["classes"]
-    assert pool is not None  # a round with a selection has one
     marks: list[Mark] = []
     for file in files:
         own = read_marks(file)
-        check_run(own, str(file), run)
-        check_marks(own, str(file), pool, classes)
+        check_own(run, own, str(file))
         marks += own
     return marks
+
+
+def check_own(run: RunDir, marks: Sequence[Mark], name: str) -> None:
+    """Marks of this run and of its pool, or one line."""
+    check_run(marks, name, run)
+    pool = pool_of(run)
+    assert pool is not None  # a round with a selection has one
+    check_marks(marks, name, pool, run.info()["classes"])
 
 
 def _names(files: Sequence[Path]) -> str:

@@ -3,9 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from odst.errors import UserError
-from odst.files import digest, write_json
-from odst.run.round_folder import read_json
+from odst.run.sealed import read_sealed, write_sealed
 
 FILE = "bases.json"
 ALONE = "labels-alone"  # the folder of the model of the labelled images alone
@@ -25,14 +23,11 @@ class Base:
 
 def write_bases(run: Path, bases: list[Base]) -> None:
     lines = [asdict(one) for one in bases]
-    write_json(run / FILE, {"bases": lines, "digest": digest(lines)})
+    write_sealed(run / FILE, {"bases": lines})
 
 
 def read_bases(run: Path) -> list[Base]:
     """Of a run's folder; none for a run with a single base."""
     if not (run / FILE).exists():
         return []
-    value = read_json(run / FILE)
-    if value.get("digest") != digest(value.get("bases")):
-        raise UserError(f"{run / FILE}: this file is damaged. Restore it, or start again with --fresh.")
-    return [Base(**line) for line in value["bases"]]
+    return [Base(**line) for line in read_sealed(run / FILE)["bases"]]

@@ -16,6 +16,7 @@ from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
 
 CONFIG_FILE = "config.toml"  # in a run directory
+FORECAST_FILE = "forecast.json"  # there too, whether the run has begun or not
 PRESETS = Path(__file__).parent.parent / "presets"
 
 
@@ -160,6 +161,15 @@ def read_config(name: str, changes: dict[str, Any]) -> Config:
     config = parse_config(values, str(name))
     base = path.resolve().parent
     return config.model_copy(update={"data": config.data.located(base), "model": config.model.located(base)})
+
+
+def run_folder(name: str, config: Config, out: Path | None) -> Path:
+    """Where the run of a config goes: where it is told to, into the run directory that it was read from, or below runs/."""
+    if out is not None:
+        return out
+    if (Path(name) / CONFIG_FILE).is_file():
+        return Path(name)
+    return Path("runs") / f"{Path(name).stem}-{config.method.name}-{config.run.seed}"
 
 
 def parse_config(values: dict[str, Any], name: str) -> Config:

@@ -4,6 +4,7 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
+forecast.json    what `odst forecast` expected, written before the run or after
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
@@ -31,33 +32,22 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import digest, sha256, write_json, write_text
+from odst.files import digest, sha256, write_text
 from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
 from odst.method.labelling import Predictions
 from odst.method.stored import logits_folder, read_logits
 from odst.progress import listening
 from odst.rounds import Round
+from odst.run import round_folder
 from odst.run.bases import Base, read_bases
-from odst.run.config import CONFIG_FILE, Config, differing_keys, dump_config, read_config
+from odst.run.config import CONFIG_FILE, FORECAST_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
-from odst.run.round_folder import (
-    is_whole,
-    model_file,
-    read_arrays,
-    read_json,
-    read_metrics,
-    read_model,
-    read_note,
-    read_round,
-    read_selected,
-    write_round,
-)
 from odst.run.round_note import thresholds_from_json
+from odst.run.sealed import FORMAT, SEAL, UNSEALED, read_info, read_json, read_sealed, write_sealed
 from odst.run.selection_file import Teacher
 from odst.training.state import checkpoint_file
 
-FORMAT = 1
 OWN_FILES = (CONFIG_FILE, "run.json", "metrics.jsonl", "final.json")
 Which = int | str  # a round by its number, or the folder of another model that is kept like one
 ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved aside
@@ -114,7 +104,7 @@ class RunDir:
         return all(
             file == self.pool
             or file.suffix == ".part"
-            or is_lock(file)
+            or (is_lock(file) or file.name == FORECAST_FILE)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
             for file in self.path.iterdir()
         )
@@ -132,15 +122,11 @@ class RunDir:
     def begin(self, config: Config, info: dict[str, Any]) -> None:
         write_text(self.path / CONFIG_FILE, dump_config(config))
         config_hash = sha256(self.path / CONFIG_FILE)
-        write_json(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
+        write_sealed(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
     def info(self) -> dict[str, Any]:
-        info = self._json("run.json")
-        if info.get("format") != FORMAT:
-            raise UserError(
-                f"{self.path}: this run has format {info.get('format')}, and this odst reads format {FORMAT}. "
-                "Use the odst that wrote it, or run it again with --fresh."
-            )
+        """run.json, after checking that neither it nor the config has changed since the run began."""
+        info = read_info(self.path / "run.json")
         config = self.path / CONFIG_FILE
         if not config.exists() or sha256(config) != info.get("config_hash"):
             raise UserError(f"{config}: it has changed since the run began. Restore it, or start again with --fresh.")
@@ -173,7 +159,7 @@ class RunDir:
     def rounds(self) -> list[int]:
         """The whole rounds, from 0 on."""
         t = 0
-        while is_whole(self.round(t)):
+        while round_folder.is_whole(self.round(t)):
             t += 1
         return list(range(t))
 
@@ -189,28 +175,46 @@ class RunDir:
         if round_.t and chosen_by_teacher:
             note = self.note(round_.t - 1)
             teacher = Teacher(note["round"], note["model_hash"], thresholds_from_json(note["thresholds"]).tau)
-        write_round(self.round(round_.t), round_, scored, data, teacher)
+        before = round_folder.read_note(self.round(round_.t - 1))["model_hash"] if round_.t else None
+        round_folder.write_round(self.round(round_.t), round_, scored, data, teacher, before=before, run=self.bond())
         self.tidy()
 
     def note(self, t: Which) -> dict[str, Any]:
         """round.json, after checking that no file of the round has changed since it was written."""
-        return read_note(self.round(t))
+        self._check_place(t)
+        return round_folder.read_note(self.round(t))
+
+    def _check_place(self, t: Which) -> dict[str, Any]:
+        """The note of a round, if it is of this run and its classes, and follows the round before it."""
+        bonds: dict[str, Any] = {"run": self.bond()}
+        if isinstance(t, int):
+            bonds |= {
+                "round": t,
+                "before": round_folder.read_note(self.round(t - 1), files=False)["model_hash"] if t else None,
+            }
+        note = round_folder.read_note(self.round(t), files=False)
+        round_folder.check_bonds(self.round(t), note, self.info()["classes"], **bonds)
+        return note
+
+    def bond(self) -> str:
+        """What every round's note says of the run that it belongs to."""
+        return digest(self.info())
 
     def logits(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in, val_out, test and out/NAME, as far as the run has them."""
-        return read_arrays(self.round(t))[0]
+        return round_folder.read_arrays(self.round(t))[0]
 
     def labels(self, t: Which) -> dict[str, np.ndarray]:
         """Of val_in and, where there is one, test, row by row as in the logits; empty in a run of an older odst."""
-        return read_arrays(self.round(t))[1]
+        return round_folder.read_arrays(self.round(t))[1]
 
     def selection(self, t: int) -> pa.Table | None:
         """What the student t was trained on; None for a base."""
-        return read_selected(self.round(t)) if t in self.rounds() else None
+        return round_folder.read_selected(self.round(t)) if t in self.rounds() else None
 
     def selection_table(self, t: int) -> pa.Table:
         """The same with every column: sources, hashes, thresholds, reasons."""
-        return read_selected(self.round(t), every=True)
+        return round_folder.read_selected(self.round(t), every=True)
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
@@ -219,11 +223,12 @@ class RunDir:
 
     def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""
-        return read_model(self.round(t), model)
+        return round_folder.read_model(self.round(t), model)
 
     def load_round(self, t: int, model: nn.Module) -> tuple[Round, Scored]:
         """A finished round to go on from; its selection is not needed for that."""
-        return read_round(self.round(t), model)
+        self._check_place(t)
+        return round_folder.read_round(self.round(t), model)
 
     def bases(self) -> list[Base]:
         """Labels alone and what was tried, in the order of it; none for a run with a single base."""
@@ -238,7 +243,7 @@ class RunDir:
             "planned_rounds": planned,
             "stopped": stopped,
             "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
-            "model": model_file(self.round(best)).relative_to(self.path).as_posix(),
+            "model": round_folder.model_file(self.round(best)).relative_to(self.path).as_posix(),
             "model_hash": self.note(best)["model_hash"],
             "val_error": metrics[best]["val_error"],
             "val_od_auroc": metrics[best]["val_od_auroc"],
@@ -248,7 +253,7 @@ class RunDir:
     def _write_final(self, final: dict[str, Any]) -> None:
         """With the certificates that people's marks have given its rounds, in words."""
         audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
-        write_json(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
+        write_sealed(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
 
     def audit_file(self, t: int) -> Path:
         return self.round(t) / "audit.json"
@@ -257,24 +262,30 @@ class RunDir:
         """What people's marks certify of round t's selection; None where nobody has."""
         if not self.audit_file(t).exists():
             return None
-        found = read_json(self.audit_file(t))
-        if found.pop("digest", None) != digest(found):
-            raise UserError(
-                f"{self.audit_file(t)}: this file is damaged. Delete it, then give the marks to `odst audit` again."
-            )
-        return found
+        return read_sealed(self.audit_file(t), "Delete it, then give the marks to `odst audit` again.")
 
     def save_audit(self, t: int, found: dict[str, Any]) -> None:
-        write_json(self.audit_file(t), found | {"digest": digest(found)})
+        write_sealed(self.audit_file(t), found)
         if (final := self.final()) is not None:
             self._write_final(final)
 
     def final(self) -> dict[str, Any] | None:
-        """final.json; None for a run that is not finished."""
-        return self._json("final.json") if (self.path / "final.json").exists() else None
+        """final.json, after checking that it is about the rounds that are there; None for a run that is not finished."""
+        file = self.path / "final.json"
+        if not file.exists():
+            return None
+        final, there = read_json(file), self.rounds()
+        sealed = self.info()["format"] == UNSEALED or final.pop(SEAL, None) == digest(final)
+        best = final.get("round")
+        known = type(best) is int and best in there and final.get("last_round") == there[-1]
+        if not sealed or not known or final.get("model_hash") != self._check_place(int(best or 0))["model_hash"]:
+            raise UserError(
+                f"{file}: it does not fit the rounds of this run. `odst run {self.path}` writes it, or what is missing, again."
+            )
+        return final
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [read_metrics(self.round(t)) for t in self.rounds()]
+        return [self._check_place(t)["metrics"] for t in self.rounds()]
 
     def tidy(self) -> None:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
@@ -288,6 +299,3 @@ class RunDir:
             part.unlink(missing_ok=True)
         lines = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in self.metrics()]
         write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
-
-    def _json(self, name: str) -> dict[str, Any]:
-        return read_json(self.path / name)

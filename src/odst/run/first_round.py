@@ -42,7 +42,7 @@ def write_first_round(run: RunDir, prepared: Prepared, sets: dict[str, Any]) -> 
         if trial.name and not is_whole(folder := run.round(trial.name)):
             # what was only tried is judged on validation images alone
             seen = prepared if trial.name == ALONE else replace(prepared, data=replace(data, test=None, out_tests={}))
-            write_round(folder, trial.base, score_round(seen, trial.base), data, None)
+            write_round(folder, trial.base, score_round(seen, trial.base), data, None, run=run.bond())
     taken = tried[-1]
     scored = score_round(prepared, taken.base)
     if len(tried) > 1:

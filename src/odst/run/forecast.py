@@ -1,4 +1,4 @@
-"""What a run would do, before it does it: sizes, k per round, disk, and an estimate of time."""
+"""What a run would do, before it does it: sizes, k per round, disk, and an estimate of time; with a scan, what it would find."""
 
 import math
 import time
@@ -12,9 +12,12 @@ from odst.data.encoding import Encoding
 from odst.data.images import is_counted, is_image
 from odst.data.vectors import Embedder
 from odst.data.workers import processors
+from odst.locks import lock
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
 from odst.run.config import Config
+from odst.run.directory import RunDir
+from odst.run.outlook import described, look_ahead, write_outlook
 from odst.run.preparation import Prepared, prepare
 from odst.training.batches import Joint
 from odst.training.precision import autocast, resolve
@@ -26,9 +29,26 @@ from odst.vision.networks import mean_level
 TRIAL = 2.0  # seconds of measuring for each of training and labelling
 
 
-def forecast(config: Config, out: Path) -> str:
-    """A page of text; nothing is written. Times come from a few real steps on this machine."""
-    prepared = prepare(config, None)
+def forecast(config: Config, out: Path, *, scan: int | None = None) -> str:
+    """A page of text. Times come from a few real steps on this machine.
+
+    Without a scan nothing is written. With one a quick base looks at so many pool images: what is not packed or embedded yet
+    is packed and embedded in `out`, as the run would do it, and forecast.json is left there for the report.
+    """
+    if scan is None:
+        return "\n".join(_expense(prepare(config, None), out)[0])
+    with lock(out, "odst forecast"):
+        RunDir(out).open(config)  # refuses a folder that holds anything else
+        prepared = prepare(config, out)
+        outlook = look_ahead(config, prepared.data, scan, prepared.device)
+        lines, seconds, disk = _expense(prepared, out)
+        write_outlook(out, outlook, seconds, disk)
+    return "\n".join([*lines, *described(outlook)])
+
+
+def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:
+    """The lines of the page, the seconds and the bytes of the whole run."""
+    config = prepared.config
     data, recipe, schedules = prepared.data, config.recipe(), config.schedules()
     n, K, m = len(data.labelled), data.K, 0 if data.pool is None else len(data.pool)
     train_rate, label_rate = rates(prepared, schedules[0])
@@ -61,7 +81,7 @@ def forecast(config: Config, out: Path) -> str:
             lines.append(f"vectors     of the pool, by {prepared.encoding.identity}, {duration(spent, 0)}")
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
     lines.append(f"time        about {duration(seconds, 0)}")
-    return "\n".join(lines)
+    return lines, seconds, disk
 
 
 def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:

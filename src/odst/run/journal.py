@@ -57,11 +57,12 @@ class Timings:
 def read_timings(file: Path) -> list[tuple[str, float, int]]:
     """Seconds and images per stage, in the order in which they first began."""
     stages: dict[str, tuple[float, int]] = {}
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else ():
         try:
             one = json.loads(line)
-        except ValueError:
+            name, took, count = str(one["stage"]), float(one["seconds"]), int(one["images"])
+        except (ValueError, KeyError, TypeError):
             continue  # a killed run may leave half a line
-        seconds, images = stages.get(one["stage"], (0.0, 0))
-        stages[one["stage"]] = seconds + one["seconds"], images + one["images"]
+        seconds, images = stages.get(name, (0.0, 0))
+        stages[name] = seconds + took, images + count
     return [(name, seconds, images) for name, (seconds, images) in stages.items()]

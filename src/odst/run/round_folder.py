@@ -4,7 +4,6 @@ If round.json is there, the round is whole; it lists the hashes of the other fil
 """
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from torch import nn
 from odst.data.images import Data
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored
-from odst.files import digest, sha256, whole, write_json
+from odst.files import sha256, whole
 from odst.method.labelling import weights
 from odst.rounds import Round
 from odst.run.round_note import selection_summary, thresholds_from_json, thresholds_to_json
+from odst.run.sealed import read_sealed, write_sealed
 from odst.run.selection_file import Teacher, read_table, write_selection
 
 NOTE = "round.json"
@@ -39,8 +39,10 @@ def model_file(folder: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def write_round(folder: Path, round_: Round, scored: Scored, data: Data, teacher: Teacher | None) -> None:
-    """What was there before is replaced."""
+def write_round(
+    folder: Path, round_: Round, scored: Scored, data: Data, teacher: Teacher | None, **bonds: str | None
+) -> None:
+    """What was there before is replaced. `bonds` are further entries of its note, by which it is known to be in its place."""
     raw = weights(round_.model)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -56,6 +58,8 @@ def write_round(folder: Path, round_: Round, scored: Scored, data: Data, teacher
         write_selection(folder / SELECTED, round_.selection, data, teacher)
     note = {
         "round": round_.t,
+        "folder": folder.name,
+        **bonds,
         "model_hash": hashlib.sha256(raw).hexdigest(),
         "temperature": round_.temperature,
         "thresholds": thresholds_to_json(round_.thresholds, data.classes),
@@ -63,41 +67,52 @@ def write_round(folder: Path, round_: Round, scored: Scored, data: Data, teacher
         "metrics": scored.metrics,
         "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
     }
-    write_json(folder / NOTE, note | {"digest": digest(note)})
+    write_sealed(folder / NOTE, note)
 
 
-def read_note(folder: Path) -> dict[str, Any]:
-    """round.json, after checking that no file of the round has changed since it was written."""
-    note = read_json(folder / NOTE)
-    if note.pop("digest", None) != digest(note):
-        raise UserError(f"{folder / NOTE}: this file is damaged. Restore it, or start again with --fresh.")
-    for name, hash_ in note["files"].items():
-        file = folder / name
-        if not file.exists():
-            raise UserError(f"{file}: this file of {folder.name} is missing. Restore it, or start again with --fresh.")
-        if sha256(file) != hash_:
-            raise UserError(
-                f"{file}: this file has changed since the run wrote it. Restore it, or start again with --fresh."
-            )
+def read_note(folder: Path, *, files: bool = True) -> dict[str, Any]:
+    """round.json, after checking that neither it nor, unless told otherwise, any file of the round has changed since it was
+    written, and that it is the note of this folder."""
+    note = read_sealed(folder / NOTE)
+    if note.get("folder", folder.name) != folder.name:  # an older odst did not say
+        raise UserError(
+            f"{folder}: this is {note['folder']} under another name. Put the right one back, or start again with --fresh."
+        )
+    for name in note["files"] if files else ():
+        check_file(folder / name, note)
     return note
 
 
-def read_metrics(folder: Path) -> dict[str, Any]:
-    """The round's line of metrics.jsonl, without a look at its other files."""
-    metrics: dict[str, Any] = read_json(folder / NOTE)["metrics"]
-    return metrics
+def check_file(file: Path, note: dict[str, Any]) -> Path:
+    """A file of a round, known to be as its note says."""
+    if not file.exists():
+        raise UserError(f"{file}: this file of {file.parent.name} is missing. Restore it, or start again with --fresh.")
+    if sha256(file) != note["files"].get(file.name):
+        raise UserError(
+            f"{file}: this file has changed since the run wrote it. Restore it, or start again with --fresh."
+        )
+    return file
+
+
+def check_bonds(folder: Path, note: dict[str, Any], classes: list[str], **bonds: Any) -> None:
+    """Refuse a round that was made elsewhere: by what its note says of itself, as far as the odst that wrote it did."""
+    if any(note.get(key, bond) != bond for key, bond in bonds.items()) or list(note["thresholds"]) != classes:
+        raise UserError(
+            f"{folder}: this round was not made here: its run, its classes or the round before it are others. Put the right one "
+            "back, or start again with --fresh."
+        )
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Logits by set, and the labels of val_in and test; a round of an older odst has none of these."""
-    arrays = load_file(folder / LOGITS)
+    arrays = load_file(check_file(folder / LOGITS, read_note(folder, files=False)))
     labels = {name.removeprefix(LABELS): y for name, y in arrays.items() if name.startswith(LABELS)}
     return {name: array for name, array in arrays.items() if not name.startswith(LABELS)}, labels
 
 
 def read_selected(folder: Path, *, every: bool = False) -> pa.Table | None:
-    file = folder / SELECTED
-    return read_table(file, every=every) if file.exists() else None
+    note = read_note(folder, files=False)
+    return read_table(check_file(folder / SELECTED, note), every=every) if SELECTED in note["files"] else None
 
 
 def read_model(folder: Path, model: nn.Module) -> nn.Module:
@@ -125,18 +140,3 @@ def read_round(folder: Path, model: nn.Module) -> tuple[Round, Scored]:
         logits_out=logits.get("val_out"),
     )
     return round_, Scored(note["metrics"], logits)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """An object of a run's own, or one line."""
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError("no object")
-        return value
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{file}: this file is missing: {file.parent} is no run directory, or not a whole one."
-        ) from None
-    except ValueError as error:
-        raise UserError(f"{file}: this file is damaged ({error}). Restore it, or start again with --fresh.") from None

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from odst.data.images import Labelled, fingerprint, is_image
-from odst.engine.interface import share
+from odst.engine.interface import share as own_share
 from odst.errors import UserError, is_out_of_memory
 from odst.files import digest
 from odst.method.labelling import infer, model_hash
@@ -61,7 +61,7 @@ def train(
     a scratch folder the state is written there every `checkpoint_seconds`, and a later call with the same arguments goes
     on. `name` is the stage shown to the user. Under torchrun the other processes are called in, and the model of process 0 is the one to use.
     """
-    if share() is not None:
+    if own_share() is not None:
         raise UserError(
             f"--shard: the training of round {t} comes next, which calls do not share. Run without --shard."
         )

@@ -16,7 +16,7 @@ import difflib
 import importlib
 import re
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +28,11 @@ from torch import nn
 from odst.errors import UserError
 from odst.files import digest, sha256
 from odst.vision.hubs import open_hf, open_timm
+from odst.vision.identity import Identity
 from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
 from odst.vision.packaged import PACKAGED, open_packaged
-from odst.vision.runtimes import BATCH, Encoder, Run, fold, in_onnxruntime, in_torch, needed, one_line, open_onnx
+from odst.vision.runtimes import Encoder, fold, in_torch, onnx_graph, open_onnx
+from odst.vision.sessions import Run, in_batches, needed, one_line, open_graph
 
 Runtime = Literal["torch", "onnxruntime"]
 DEFAULT = "efficientnet-lite1"
@@ -39,44 +41,20 @@ NORMS = {
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
     "half": ((0.5,) * 3, (0.5,) * 3),
 }
+SIZES = range(8, 2049)  # pixels a side; a larger one is a slip, and would take all memory before it failed
 SPEC = re.compile(r"(?P<base>.+?)(\?norm=(?P<norm>\w*))?(@(?P<size>\d+))?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What decides a vector. Vectors of two identities never meet."""
-
-    name: str  # as asked for, without the size; of a file only its name, so that it may move
-    revision: str  # package and version, the hub's tag or commit; empty where nobody says
-    weights: str  # SHA-256
-    size: int  # pixels a side
-    dimension: int
-
-    @property
-    def slug(self) -> str:
-        """A folder's name: efficientnet-lite1-1a2b3c4d"""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:60] + "-" + digest(asdict(self))[:8]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Identity":
-        return cls(**value)
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.revision or 'no revision'}, weights {self.weights[:8]}, {self.size} px)"
 
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """Open one in each process: it does not travel between them."""
+    """Open one in each process: it does not travel between them, but its graph may."""
 
     identity: Identity
     spec: str  # opens it again
     runtime: Runtime
     module: nn.Module | None  # float NCHW in [0, 1] -> (n, d), to export or to train; None for onnx:FILE
     run: Run = field(repr=False)
+    graph: bytes | None = field(default=None, repr=False)  # of a packaged one in ONNX Runtime: `sessions.open_graph`
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """uint8 (n, size, size, 3) to float32 (n, d). A picture's vector does not depend on those beside it."""
@@ -86,10 +64,7 @@ class Backbone:
                 f"{self.identity.name}: takes uint8 pictures of shape (n, {size}, {size}, 3), "
                 f"got {images.dtype} {images.shape}."
             )
-        out = np.empty((len(images), self.identity.dimension), np.float32)
-        for i in range(0, len(images), BATCH):
-            out[i : i + BATCH] = self.run(np.ascontiguousarray(images[i : i + BATCH]))
-        return out
+        return in_batches(self.run, images, self.identity.dimension)
 
 
 def open_backbone(
@@ -106,7 +81,12 @@ def open_backbone(
     found = SPEC.fullmatch(spec)
     if not found:
         raise UserError(f"backbone: a name is missing. Take {DEFAULT}.")
-    base, norm, size, device = found["base"], found["norm"], int(found["size"] or 0) or None, torch.device(device)
+    base, norm, size, device = (
+        found["base"],
+        found["norm"],
+        _asked_size(found["base"], found["size"]),
+        torch.device(device),
+    )
     kind, _, target = base.partition(":")
     normalise = _normalise(spec, kind, norm)
     if kind == "onnx":
@@ -122,9 +102,27 @@ def open_backbone(
     if runtime == "auto" and packaged and device.type == "cpu" and find_spec("onnxruntime") and find_spec("onnx"):
         runtime = "onnxruntime"
     if runtime == "onnxruntime":
-        return _tried(spec, base, norm, encoder, runtime, in_onnxruntime(encoder.module))
+        graph = onnx_graph(encoder.module)
+        run = open_graph(graph, torch.get_num_threads())
+        return replace(_tried(spec, base, norm, encoder, runtime, run), graph=graph)
     module = fold(encoder.module) if packaged else encoder.module
     return _tried(spec, base, norm, encoder, "torch", in_torch(module, device))
+
+
+def onnx_file(spec: str) -> tuple[Path, Normalise | None]:
+    """The file of an onnx:FILE, and what its pixels go through."""
+    found = SPEC.fullmatch(spec)
+    assert found is not None
+    kind, _, target = found["base"].partition(":")
+    return _file(spec, target), _normalise(spec, kind, found["norm"])
+
+
+def _asked_size(base: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if len(text) > 9 or int(text) not in SIZES:
+        raise UserError(f"{base}: pictures are between {SIZES[0]} and {SIZES[-1]:,} pixels a side, not {text[:20]}.")
+    return int(text)
 
 
 def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None, trust_code: bool) -> Encoder:

@@ -11,7 +11,7 @@ from odst.vision.backbones import open_backbone, state_dict
 from odst.vision.foreign import checked, described, own_network
 from odst.vision.hubs import blank_timm
 from odst.vision.packaged import PACKAGED
-from odst.vision.runtimes import one_line
+from odst.vision.sessions import one_line
 
 
 def head_of(net: nn.Module) -> nn.Module:

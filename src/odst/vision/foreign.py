@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from odst.errors import UserError
-from odst.vision.runtimes import one_line
+from odst.vision.sessions import one_line
 
 RESIZE = "Set data.size (and build a packed pool again with --size)"
 

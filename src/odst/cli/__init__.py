@@ -13,7 +13,7 @@ from odst.engine.interface import ShareDone
 from odst.errors import UserError, is_out_of_memory
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
-    "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "data", "methods", "doctor",
+    "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "status", "data", "methods", "doctor",
 )  # fmt: skip
 
 

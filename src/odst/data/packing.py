@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
-from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces
+from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import FORMAT, read_manifest
 from odst.data.repeats import Seen, without_duplicates
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
@@ -77,7 +77,8 @@ def _build(
     notes = None
     if in_two_passes(out / "building"):
         some = pieces(sources, counts, decoder)
-        notes = decode_pieces(out / "building", order, some, decoder, f"decode for {out.name}")
+        reopen = reopening(order["sources"])
+        notes = decode_pieces(out / "building", reopen, some, decoder, f"decode for {out.name}")
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.

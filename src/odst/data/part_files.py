@@ -10,6 +10,7 @@ came from the decoders: so the pool has the bytes that one process would have wr
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from odst.data.formats.folders import Folder
 from odst.data.formats.tars import Tar
 from odst.data.items import Part, Source
 from odst.data.shards import RowFile, vector_rows
-from odst.data.sources import open_sources
+from odst.data.sources import absolute_spec, open_sources
 from odst.data.workers import Batch, Decoder, Record, Refusal, decode_parts
 from odst.engine.interface import engine, share
 from odst.engine.parts import Note, complete
@@ -65,13 +66,20 @@ def pieces(sources: Sequence[Source], counts: Sequence[int], decoder: Decoder) -
     return found
 
 
-def decode_pieces(building: Path, order: dict[str, Any], some: list[Piece], decoder: Decoder, name: str) -> list[Note]:
-    """The first pass: a file for every part that has none."""
+def decode_pieces(
+    building: Path, reopen: Callable[[], list[Source]], some: list[Piece], decoder: Decoder, name: str
+) -> list[Note]:
+    """The first pass: a file for every part that has none. `reopen` opens the sources elsewhere."""
     folder = building / "parts"
-    specs = [str(Path(spec).absolute()) if Path(spec).exists() else spec for spec in order["sources"]]
-    make = PartDecoder(folder, specs, some, decoder)
-    way = "Delete the pool to build it anew."
-    return complete(folder, {"items": order["items"]}, [one.items for one in some], make, name=name, stale=way)
+    make = PartDecoder(folder, reopen, some, decoder)
+    sizes = [one.items for one in some]
+    way = f"Delete {building.parent} to begin anew."
+    return complete(folder, {"items": sum(sizes)}, sizes, make, name=name, stale=way)
+
+
+def reopening(specs: Sequence[str]) -> Callable[[], list[Source]]:
+    """The sources that these name, for a process that stands in another folder."""
+    return partial(open_sources, [absolute_spec(spec, Path.cwd()) for spec in specs])
 
 
 @dataclass(frozen=True)
@@ -79,12 +87,12 @@ class PartDecoder:
     """Makes the function that decodes a part, by its number."""
 
     folder: Path
-    specs: list[str]
+    reopen: Callable[[], list[Source]]
     pieces: list[Piece]
     decoder: Decoder
 
     def __call__(self) -> Callable[[int], Note]:
-        reader = _Reader(open_sources(self.specs), self.decoder.part_length)
+        reader = _Reader(self.reopen(), self.decoder.part_length)
 
         def part(number: int) -> Note:
             batches = decode_parts(reader.parts(self.pieces[number]), self.decoder, 1)

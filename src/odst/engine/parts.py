@@ -129,14 +129,14 @@ def tidy(folder: Path) -> None:
 def begin(folder: Path, about: Note, count: int, name: str, unit: str, stale: str) -> None:
     """Make the folder, or see that it is about the same thing; the parts are dealt among one number of calls."""
     whole = {**about, "parts": count}
-    was = _read(folder / ABOUT)
+    was = read_about(folder / ABOUT)
     if was is None:
         write_json(folder / ABOUT, {"stage": name, "unit": unit, "about": whole, "begun": round(time.time(), 1)})
     elif was.get("about") != whole:
         differ = [key for key in whole if was.get("about", {}).get(key) != whole[key]]
         raise UserError(f"{folder}: what is there was made from another {', '.join(differ) or 'source'}. {stale}")
     if (mine := share()) is not None:
-        if (first := _read(folder / SHARE)) is None:
+        if (first := read_about(folder / SHARE)) is None:
             write_json(folder / SHARE, {"count": mine.count})
         elif first.get("count") != mine.count:
             raise UserError(
@@ -145,7 +145,7 @@ def begin(folder: Path, about: Note, count: int, name: str, unit: str, stale: st
             )
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def read_about(file: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -103,7 +103,7 @@ def test_a_wrong_engine_or_address_is_one_line():
         with pytest.raises(UserError, match=says):
             choose_engine(*arguments, {})
     assert isinstance(choose_engine(None, None, 3, 0, {}), Local)
-    with pytest.raises(UserError, match="127.0.0.1:1: nothing answers"):
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:1: nothing answers"):
         choose_engine(None, None, None, 0, {"ODST_ENGINE": "ray:127.0.0.1:1"})
     with pytest.raises(UserError, match="nothing answers"):
         check_address("127.0.0.1:99999")

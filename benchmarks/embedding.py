@@ -4,8 +4,9 @@
 
 Both run in two processes of one thread each, and in the runtime that is the default. The pool finds, reads, decodes and
 resizes JPEG files of 150×150, makes thumbnails of 64×64, embeds, hashes, drops duplicates and writes shards, vectors and
-index. The seconds of both hold the start of their processes and the opening of the backbone; "further" is the rate of
-the pictures after the first fifth, which such a start does not touch. Each is the better of two passes, taken in turn.
+index. Both begin in the same way: the backbone is opened once and its graph handed to two new processes; the seconds hold
+that. "further" is the rate of the pictures after the first fifth, which no start touches. Each is the best of three passes,
+taken in turn.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def main() -> None:
         folder = Path(name)
         decoded = write_photographs(folder, n, arguments.backbone)
         seconds: dict[tuple[str, int], float] = {}
-        for turn in range(2):
+        for turn in range(3):
             for count in (n // 5, n):
                 for kind, script, source in (("bare", BARE, decoded), ("pool", POOL, folder / str(count))):
                     passed = run(script, source, folder / f"pool-{count}-{turn}", count, arguments.backbone)

@@ -101,6 +101,16 @@ def test_both_runtimes_and_the_module_agree(name):
     assert ours.identity == theirs.identity
 
 
+def test_rounded_to_float16_the_runtimes_are_at_most_one_step_apart():
+    images = noise(16, 128)
+    ours, theirs = (
+        opened("efficientnet-lite1", runtime=r)(images).astype(np.float16) for r in ("torch", "onnxruntime")
+    )
+    step = np.maximum(np.spacing(np.maximum(abs(ours), abs(theirs))), 3e-5)  # near 0 the sums' own error is larger
+    assert (abs(ours.astype(np.float64) - theirs) <= step).all()
+    assert (ours != theirs).mean() < 0.02
+
+
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
 def test_a_vector_does_not_depend_on_the_pictures_beside_it(runtime):
     backbone = opened("efficientnet-lite1@64", runtime=runtime)

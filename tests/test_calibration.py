@@ -2,8 +2,12 @@ import logging
 
 import numpy as np
 import pytest
+from benchmarks.calibration import grid_scores, grid_temperature, model
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
+from odst.method import calibration
 from odst.method.calibration import (
     GRID,
     expected_calibration_error,
@@ -54,6 +58,50 @@ def test_the_temperature_is_the_grids_best_by_brute_force():
         p = probabilities(logits, temperature)
         scores.append(expected_calibration_error(p.max(1), p.argmax(1) == y))
     assert fit_temperature(logits, y) == pytest.approx(np.exp(GRID[int(np.argmin(scores))]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 60),
+    K=st.sampled_from([2, 3, 10, 20, 40]),
+    sharp=st.sampled_from([0.01, 0.3, 1.0, 4.0, 30.0, 1000.0]),
+    right=st.sampled_from([0.0, 1.5, 50.0]),
+    equal=st.booleans(),
+    criterion=st.sampled_from(["ece", "nll"]),
+)
+def test_the_temperature_is_that_of_the_whole_grid_to_the_bit(seed, n, K, sharp, right, equal, criterion):
+    """Sure and unsure, right and wrong models, and rows of equal logits, whose confidence lies at the edge of a bin."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(K, size=n)
+    logits = ((rng.normal(size=(n, K)) + right * np.eye(K)[y]) * sharp).astype(np.float32)
+    if equal:
+        logits[rng.random(n) < 0.5] = 1.0
+    assert fit_temperature(logits, y, criterion) == grid_temperature(logits, y, criterion)
+
+
+def test_the_bounds_hold_every_point_of_the_grid_and_name_few_as_the_minimum():
+    logits, y = model(300, 500, 1)
+    correct = logits.argmax(1) == y
+
+    def score(totals, temperature):
+        return expected_calibration_error(1 / totals, correct)
+
+    low, high = calibration._bounds(logits, score, True)
+    exact = grid_scores(logits, y, "ece")
+    assert (low <= exact).all() and (exact <= high).all()
+    assert (high - low).max() < 1e-9
+    assert (low <= high.min() + 1e-12).sum() <= 2
+
+
+def test_rows_on_the_edge_of_a_bin_are_counted_in_theirs():
+    """Four equal logits give 1 / 4, twenty give 1 / 20: interpolated, each might fall to either side."""
+    logits = np.full((30, 25), -1e4, np.float32)
+    logits[:15, :4] = 0
+    logits[15:, :20] = 0
+    logits[::7] = np.random.default_rng(0).normal(size=(5, 25))
+    y = np.arange(30) % 4
+    assert fit_temperature(logits, y) == grid_temperature(logits, y)
 
 
 def test_nll_is_the_other_criterion():

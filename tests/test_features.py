@@ -248,7 +248,7 @@ def test_a_vector_file_cut_short_is_one_line(spec: str, length: int) -> None:
     build_pool("in", Path("pool"), size=16, encoder=spec)
     file = next(Path("pool").glob("features/*/00000.npy"))
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(UserError, match="cut short") as error:
+    with pytest.raises(UserError, match="has changed since it was written") as error:
         open_features(Path("pool"), Embedder(spec).identity)
     assert "\n" not in str(error.value)
     assert "00000.npy: it differs" in fails("pool", "verify", "pool")
@@ -262,7 +262,7 @@ def test_a_vector_file_of_another_length_or_another_pool_is_one_line(spec: str) 
     encoder = Embedder(spec).identity
     shutil.copytree("pool/features", "kept")
     np.save(next(Path("pool").glob("features/*/00000.npy")), np.zeros((11, 6), np.float16))
-    with pytest.raises(UserError, match=r"float16 \(11, 6\), the manifest says float16 \(12, 6\)"):
+    with pytest.raises(UserError, match="has changed since it was written"):
         open_features(Path("pool"), encoder)
     shutil.rmtree("other/features")
     shutil.copytree("kept", "other/features")

@@ -203,6 +203,21 @@ def test_a_packaged_backbone_is_its_vectors_and_a_linear_head(name: str) -> None
     torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_a_packaged_backbone_that_was_interrupted_goes_on_to_the_same_bits(data: Data, tmp_path: Path) -> None:
+    name = packaged("mobilenetv2")
+    schedule = replace(SCHEDULE, backbone_lr=0.1, phases=(Phase(steps=4, lr=0.05),))
+
+    def begun() -> nn.Module:
+        return seeded(lambda: make_network(name, 3, shape=(12, 12, 3), pretrained=True), 0)
+
+    whole = fit(begun(), data, schedule)
+    with pytest.raises(Interrupted), listening(StopAfter(2 * 8)):
+        fit(begun(), data, schedule, scratch=tmp_path, checkpoint_seconds=0)
+    assert (tmp_path / "train-0.safetensors").exists()
+    assert not any(changes(whole, fit(begun(), data, schedule, scratch=tmp_path, checkpoint_seconds=0)).values())
+    assert changes(begun(), whole)["net.0.1.0.weight"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("freeze", ["none", "backbone"])
 def test_a_packaged_backbone_is_fine_tuned_alone_and_by_two_processes(tmp_path: Path, freeze: str) -> None:

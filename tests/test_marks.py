@@ -1,5 +1,6 @@
 """Marks in files, and what they certify of a real run: the right ones count, all others are one line."""
 
+import html
 import json
 import shutil
 from dataclasses import replace
@@ -77,6 +78,21 @@ def test_a_certificate_stays_when_the_finished_run_is_run_again(run: RunDir, tmp
     before = run.final()
     assert odst("run", run.path, "--quiet").code == 0
     assert run.final() == before
+
+
+@pytest.mark.slow
+def test_the_certificate_stands_in_the_report_and_in_the_exported_model(run: RunDir, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    write_marks(tmp_path / "marks.json", truthful(run, 2, who="<i>anna</i>"))
+    assert odst("audit", run.path, "--marks", tmp_path / "marks.json", "--round", 2).code == 0
+    assert odst("report", run.path, "--out", tmp_path / "report.html").code == 0
+    text = html.unescape(page := (tmp_path / "report.html").read_text(encoding="utf-8"))
+    words = run.audit(2)["words"]
+    assert all(line in text for line in words) and "<i>anna" not in page
+    assert odst("export", run.path, "--round", 2, "--onnx", tmp_path / "model.onnx").code == 0
+    metadata = {one.key: one.value for one in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert json.loads(metadata["certificates"]) == words
 
 
 def test_a_class_counts_only_when_all_its_draws_are_seen(run: RunDir, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,9 @@ from commands import fails
 from commands import odst as command
 from odst.classifier.export import Calibrated
 from odst.classifier.merging import merged
+from odst.data.decoding import decode
 from odst.vision.backbones import onnx_file, open_backbone
+from odst.vision.packaged import PACKAGED
 from test_run_features import CLASSES, cache, config, rows_of, world  # noqa: F401
 
 onnx = pytest.importorskip("onnx")
@@ -121,3 +125,27 @@ def test_a_run_on_stored_pixels_is_not_exported(world: Path, tmp_path: Path) -> 
     said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
     assert "its vectors were made from stored pixels of 16 a side" in said
     assert not (tmp_path / "model.onnx").exists()
+
+
+@pytest.mark.slow
+def test_the_export_of_a_packaged_backbone_agrees_on_100_photographs(real_data: Path, tmp_path: Path) -> None:
+    if not find_spec(PACKAGED["efficientnet-lite1"].package):
+        pytest.skip("needs the extra odst[backbone]")
+    photos = real_data / "scene_photos.parquet"
+    (tmp_path / "odst.toml").write_text(
+        f'[data]\nlabelled = "{photos}?split=labelled"\nval_in = "{photos}?split=val_in"\nsize = 32\n'
+        '[method]\nname = "supervised"\n[model]\nname = "head"\nbackbone = "efficientnet-lite1"\n'
+        "[training]\nphases = [{ steps = 60, lr = 0.01 }]\n"
+    )
+    assert command("run", tmp_path / "odst.toml", "--out", tmp_path / "run", "--quiet").code == 0
+    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    assert done.code == 0, done.err
+    rows = pq.read_table(photos, columns=["image"], filters=[("split", "=", "test")])["image"].to_pylist()[:100]
+    x = np.stack([decode(row["bytes"], 128)[0] for row in rows])
+    (p,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"images": x})
+    classifier = odst.load(tmp_path / "run")
+    module = open_backbone("efficientnet-lite1", runtime="torch").module
+    whole = Calibrated(classifier.model, classifier.temperature, module).eval()
+    with torch.inference_mode():
+        np.testing.assert_allclose(p, whole(torch.from_numpy(x)).numpy(), atol=1e-4)
+    np.testing.assert_allclose(p, classifier.predict_proba(x), atol=5e-3)  # whose vectors are rounded to float16

@@ -28,7 +28,7 @@ from pictures import bomb, encoded, folder_of, picture
 
 def fingerprint(pool: Path) -> dict[str, str]:
     """Every file of a pool by its bytes."""
-    files = sorted(path for path in pool.rglob("*") if path.is_file())
+    files = sorted(path for path in pool.rglob("*") if path.is_file() and path.name != ".checked.json")
     return {str(path.relative_to(pool)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -55,7 +55,7 @@ def build(pictures: Path, out: Path, *more: str) -> tuple:
 
 
 def files(folder: Path) -> dict[str, str]:
-    found = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    found = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != ".checked.json")
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in found}
 
 

@@ -160,6 +160,8 @@ def _create(file: Path, holder: Holder) -> bool:
     while not _place(file, holder):
         before = _read(file)
         if before is None:
+            if time.monotonic() > deadline:
+                _check_place(file.parent)
             continue  # it was given back just now
         if before.token in tokens():
             return False
@@ -168,6 +170,15 @@ def _create(file: Path, holder: Holder) -> bool:
         if not _remove_dead(file):
             time.sleep(0.02)
     return True
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse /proc and the like: folders in which no file can be."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except FileNotFoundError:
+        if folder.is_dir():
+            raise UserError(f"{folder}: no file can be made there. Choose another place.") from None
 
 
 def _place(file: Path, holder: Holder) -> bool:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from odst.errors import UserError
 
+MOST = 10**12  # images a class, or times the labelled ones: far more than there are pictures
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -60,12 +62,14 @@ class Recipe:
         if self.pick not in ("top", "spread"):
             raise UserError(f'pick is "top" (the k most confident) or "spread" (any k above), got {self.pick!r}.')
         self._check_promise()
-        if any(not r > 0 or not math.isfinite(r) for r in self.ratio):
+        if any(not 0 < r <= MOST for r in self.ratio):
             raise UserError(
                 f"ratio has one positive number per round, got {list(self.ratio)}. The paper uses [5, 10, 15]."
             )
-        if self.k is not None and any(k < 1 for k in self.k):
-            raise UserError(f"k is at least 1 in every round, got {list(self.k)}. Leave it out to use ratio · n / K.")
+        if self.k is not None and any(not 1 <= k <= MOST for k in self.k):
+            raise UserError(
+                f"k is from 1 to {MOST:,} in every round, got {list(self.k)}. Leave it out to use ratio · n / K."
+            )
         if self.max_copies is not None and self.max_copies < 1:
             raise UserError(
                 f"max_copies is at least 1, got {self.max_copies}. Leave it out for the paper's unlimited repeats."

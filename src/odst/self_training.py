@@ -69,8 +69,9 @@ def self_train(
             # C) per class, the k most confident samples above both thresholds
             tau, why = admission(recipe, p, last, U)
             I = select(
-                p, tau, k, recipe.pick, excluded=U.excluded, max_copies=recipe.max_copies, seed=seed, t=t, closed=why
-            )
+                p, tau, k, recipe.pick, excluded=U.excluded, max_copies=recipe.max_copies, seed=seed, t=t, closed=why,
+                barred=U.barred,
+            )  # fmt: skip
         else:
             p, I = None, given
         if not announce(I, data.classes, t):

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.vision.mobilenet import Normalise
 from odst.vision.runtimes import Layout, layout_of
-from odst.vision.sessions import needed, one_line, open_session
+from odst.vision.sessions import needed, open_session
 
 
 def merged(file: Path, normalise: Normalise | None, size: int, classifier: Any) -> Any:

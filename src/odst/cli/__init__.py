@@ -79,6 +79,12 @@ ADVICE = {
     errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
     errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
     errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
+    errno.ENAMETOOLONG: "the name is too long for this file system. Take a shorter one.",
+    errno.EISDIR: "a folder stands where a file is needed. Name a file.",
+    errno.ELOOP: "a link leads back to itself. Mend it, or name what it should lead to.",
+    errno.EPERM: "the system does not allow it. Choose another place.",
+    errno.ENOENT: "there is no such file or folder, and none can be made there. Check the path, or choose another place.",
+    errno.EINVAL: "the file system does not take this name or this kind of file. Choose another place.",
     errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
 }
 

@@ -11,12 +11,14 @@ from odst.cli import app
 
 @app.command()
 def review(
-    run: Annotated[Path, Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run directory; a project's folder for --val-out.")],
     out: Annotated[Path | None, Option(help="The page [default: RUN/review.html].")] = None,
     draws: Annotated[int, Option(help="Pictures a class for the certificate; fixed with the page.")] = 150,
     round: Annotated[int | None, Option(help="Another round than the final one.")] = None,
     serve: Annotated[bool, Option("--serve", help="Offer the page here and write the marks into the run.")] = False,
     port: Annotated[int, Option(help="For --serve [default: a free one].", show_default=False)] = 0,
+    val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
+    marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
 ) -> None:
     """Make one offline page to mark what was selected.
 
@@ -24,29 +26,56 @@ def review(
 
     Example: odst review runs/first --draws 150
     """
+    from odst.errors import UserError
+
+    if marks and not val_out:
+        raise UserError("--marks: it goes with --val-out. Marks of a run are for `odst audit` and `odst run`.")
+    if val_out:
+        _val_out(run, out, draws, marks or [])
+        return
     from odst.cli.screen import bars
-    from odst.report.review import render_review, write_review
+    from odst.report.review import write_review
     from odst.run.directory import RunDir
 
     folder = RunDir(run)
     folder.info()
     if serve:
-        from odst.report.serving import ReviewServer
-        from odst.run.audit import audited_round, check_own
-
-        t = audited_round(folder, round)
-        server = ReviewServer(
-            folder.marks / f"round-{t}.json",
-            lambda saved: render_review(folder, t=t, draws=draws, saved=saved),
-            lambda marks: check_own(folder, marks, "the page's marks"),
-            port,
-        )
-        server.render(server.on_file())  # a fault is said here, not in the browser
-        with server, suppress(KeyboardInterrupt):  # the way it is meant to end
-            echo(f"Open {server.url}   (Ctrl-C ends)")
-            server.serve_forever()
-        echo(f"Marks: {server.file}" if server.file.exists() else "Nothing was confirmed.")
+        _serve(run, round, draws, port)
         return
     with bars(quiet=True) as console:
         page = write_review(folder, out or run / "review.html", t=round, draws=draws)
     console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+
+
+def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path]) -> None:
+    from odst.project.cleaning import clean, open_cleaning
+    from odst.report.val_out_review import write_val_out_review
+
+    one = open_cleaning(folder)
+    if marks:
+        for line in clean(one, marks):
+            echo(line)
+        return
+    page = write_val_out_review(one, out or folder / "val_out.html", draws=draws)
+    echo(f"Open {page.resolve()}\nThen: odst review {folder} --val-out --marks FILE")
+
+
+def _serve(run: Path, round: int | None, draws: int, port: int) -> None:
+    from odst.report.review import render_review
+    from odst.report.serving import ReviewServer
+    from odst.run.audit import audited_round, check_own
+    from odst.run.directory import RunDir
+
+    folder = RunDir(run)
+    t = audited_round(folder, round)
+    server = ReviewServer(
+        folder.marks / f"round-{t}.json",
+        lambda saved: render_review(folder, t=t, draws=draws, saved=saved),
+        lambda marks: check_own(folder, marks, "the page's marks"),
+        port,
+    )
+    server.render(server.on_file())  # a fault is said here, not in the browser
+    with server, suppress(KeyboardInterrupt):  # the way it is meant to end
+        echo(f"Open {server.url}   (Ctrl-C ends)")
+        server.serve_forever()
+    echo(f"Marks: {server.file}" if server.file.exists() else "Nothing was confirmed.")

@@ -18,6 +18,9 @@ def run(
     device: Device = None,
     change: Annotated[list[str] | None, Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")] = None,
     stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
+    marks: Annotated[
+        list[Path] | None, Option(help="Of `odst review`: begins RUN-marked, which learns from them; RUN stays.")
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
     workers: Workers = None,
@@ -50,6 +53,16 @@ def run(
         "run.stop_on_harm": stop_on_harm or None,
     }
     settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
+    parent = None
+    if marks and RunDir(Path(config)).exists():
+        from odst.run.execution import feed_back
+
+        settings, parent = feed_back(RunDir(Path(config)), settings, marks)
+        out = out or Path(config).with_name(f"{Path(config).resolve().name}-marked")
+    elif marks:
+        both = (settings.data.marks,) if isinstance(settings.data.marks, str) else settings.data.marks
+        files = (*both, *(str(file.resolve()) for file in marks))
+        settings = settings.model_copy(update={"data": settings.data.model_copy(update={"marks": files})})
     out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast
@@ -62,6 +75,6 @@ def run(
         if not leading:
             return
         with chosen(engine, address, workers, gpus, shard):
-            best = execute(settings, out, fresh=fresh)
+            best = execute(settings, out, fresh=fresh, parent=parent)
         console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", RunDir(out).metrics(), best))
     console.print(f"Use round {best}. The run is in {out}", soft_wrap=True, highlight=False)

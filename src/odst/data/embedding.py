@@ -22,6 +22,7 @@ from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_piec
 from odst.data.pool import members, open_pool, read_manifest
 from odst.data.shards import vector_rows
 from odst.data.sources import open_sources
+from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, from_item, processes_for
 from odst.engine.interface import share
@@ -80,6 +81,7 @@ def _make_column(pool: Path, manifest: dict[str, Any], embedder: Embedder, origi
     files = [{key: note[key] for key in ("file", "length", "sha256")} for note in notes]
     side = manifest["row"][0] if origin == "pixels" else None
     write_json(folder / "manifest.json", feature_manifest(manifest, embedder.identity, files, side))
+    note_checked(folder, [file["file"] for file in files])
     shutil.rmtree(folder / "building")
 
 

@@ -1,14 +1,16 @@
 """Lists of pool ids that leave a pool: those that odst writes, one's own tables, and the published ones."""
 
 import csv
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.errors import UserError
+from odst.errors import UserError, refused
+from odst.files import sha256
 
 ZERO_BASED = {
     *("80mn_cifar10_test_idxs.txt", "80mn_cifar100_test_idxs.txt", "80mn_cifar101_idxs.txt"),
@@ -27,29 +29,48 @@ def read_ids(path: Path, m: int, pool: str | None = None, base: int | None = Non
         raise UserError(f"{path}: there is no such list of pool ids.")
     if path.suffix not in (".parquet", ".csv", ".tsv"):
         return read_exclusions(path, m, base)
-    try:
-        if path.suffix == ".parquet":
+    if path.suffix == ".parquet":
+        with refused(str(path), "a readable parquet file with a column `pool_id`", "Name the column so."):
             table = pq.read_table(path, columns=["pool_id"])
-            ids, maker = table["pool_id"].to_numpy(), "odst dedup"
-            made_for = {(table.schema.metadata or {}).get(b"odst.pool", b"").decode()}
-        else:
-            with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-                rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
-            ids, maker = np.array([int(row["pool_id"]) for row in rows], np.int64), "odst init"
+            values = table["pool_id"].to_pylist()
+            made_for = {(table.schema.metadata or {}).get(b"odst.pool", b"").decode("utf-8", "replace")}
+        maker = "odst dedup"
+    else:
+        with (
+            refused(str(path), "a readable table with a column `pool_id`", "Name the column so."),
+            open(path, encoding="utf-8-sig", errors="replace", newline="") as file,
+        ):
+            rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+            values = [_number(row["pool_id"]) for row in rows]
             made_for = {row.get(IDENTITY) or "" for row in rows}  # line by line: a person may move them to another list
-    except (pa.ArrowException, KeyError, ValueError, TypeError):
-        raise UserError(f"{path}: expected a column `pool_id` of whole numbers. Name the column so.") from None
+        maker = "odst init"
+    if (bad := next((value for value in values if not _is_id(value)), values)) is not values:
+        raise UserError(
+            f"{path}: a pool id is a whole number from 0 on, and the column `pool_id` holds {str(bad)[:40]!r}. Mend the list."
+        )
+    largest = max(values, default=-1)
     if pool and (others := made_for - {"", pool}):
         raise UserError(
             f"{path}: `{maker}` made this list for another pool or an earlier state of it ({min(others)[:12]}, now "
             f"{pool[:12]}), so its ids name other images. Run `{maker}` on this pool"
             f"{', with --fresh if it has changed' if maker == 'odst dedup' else ' again, with a new --out'}."
         )
-    if len(ids) and (ids.min() < 0 or ids.max() >= m):
+    if largest >= m:
         raise UserError(
-            f"{path}: pool id {ids.max()} is outside a pool of {m} images. This list belongs to another pool."
+            f"{path}: pool id {str(int(largest))[:40]} is outside a pool of {m} images. This list belongs to another pool."
         )
-    return np.unique(ids.astype(np.int64))
+    return np.unique(np.array(values, np.int64))
+
+
+def _number(text: str | None) -> int | str | None:
+    """The whole number that a cell of a text is; anything else as it is, to be shown."""
+    return int(text) if text is not None and re.fullmatch(r"\s*[0-9]{1,4000}\s*", text) else text
+
+
+def _is_id(value: Any) -> bool:
+    """Whole and not below 0. pandas makes a column with gaps one of floats; True and 0.5 are nobody's number."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and value >= 0
 
 
 def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
@@ -96,4 +117,14 @@ def check_finished(folder: Path) -> None:
         raise UserError(
             f"{folder}: a pass of `odst dedup` is not finished here, so what it would exclude is not known. Give its command "
             f"again, without --fresh: it goes on. Or delete {folder / '.dedup'} to give the pass up."
+        )
+    try:
+        expected = json.loads((folder / "dedup.json").read_text(encoding="utf-8")).get("excluded_sha256")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return  # no pass was here, or one whose page is damaged: its list speaks for itself
+    file = folder / "excluded.parquet"
+    if expected and not (file.is_file() and sha256(file) == expected):
+        raise UserError(
+            f"{file}: `odst dedup` wrote this list, and it {'has changed' if file.is_file() else 'is missing'}. Restore it or run "
+            f"`odst dedup --fresh`; if you did it on purpose, delete {folder / 'dedup.json'}."
         )

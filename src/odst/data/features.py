@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from odst.data.images import Images
-from odst.data.pool import compare_files, members, read_manifest
+from odst.data.mapped import Mapped
 from odst.data.pool import identity as pool_identity
+from odst.data.pool import members, read_manifest
+from odst.data.unchanged import check_unchanged, compare_files
 from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.vision.identity import Identity
@@ -108,19 +110,15 @@ def _way(pool: Path, encoder: Identity) -> str:
     return f"type `odst pool embed {pool} --embed {encoder.name}@{encoder.size}`."
 
 
-def _map(pool: Path, column: dict[str, Any], encoder: Identity) -> Iterable[np.ndarray]:
+def _map(pool: Path, column: dict[str, Any], encoder: Identity) -> Iterable[Mapped]:
+    folder = feature_folder(pool, encoder.slug)
+    again = f"Delete {folder} and {_way(pool, encoder)}"
+    check_unchanged(folder, {note["file"]: note["sha256"] for note in column["files"]}, again)
     for note in column["files"]:
-        file, shape = feature_folder(pool, encoder.slug) / note["file"], (note["length"], encoder.dimension)
-        again = f"Delete {file.parent} and {_way(pool, encoder)}"
-        try:
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise UserError(f"{file}: this file of vectors is missing. {again}") from None
-        except (ValueError, EOFError) as error:
-            raise UserError(f"{file}: these vectors are cut short or damaged ({error}). {again}") from None
+        array, shape = Mapped(folder / note["file"], again), (note["length"], encoder.dimension)
         if array.shape != shape or array.dtype != np.float16:
-            raise UserError(f"{file}: {array.dtype} {array.shape}, the manifest says float16 {shape}. {again}")
-        yield np.asarray(array)  # the same pages without memmap's slower indexing
+            raise UserError(f"{array.file}: {array.dtype} {array.shape}, the manifest says float16 {shape}. {again}")
+        yield array
 
 
 def _read(folder: Path) -> dict[str, Any]:

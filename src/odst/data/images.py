@@ -69,6 +69,9 @@ class Pool:
     truth: np.ndarray | None = None  # (m,) int64 class, or -1 for unrelated: for scoring only
     identity: str | None = None  # a hash of the whole pool where one is known already (a packed pool's manifest)
     pictures: Images | None = None  # what people see of it, where x holds vectors of these
+    barred: np.ndarray = field(
+        default_factory=lambda: np.empty((0, 2), np.int64)
+    )  # (id, class): never selected as that
 
     def __post_init__(self) -> None:
         """Whoever looks an id up among the excluded may rely on their order."""

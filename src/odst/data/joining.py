@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.data.pool import FORMAT, hash_heads, identity, indexes, read_manifest
+from odst.data.pool import FORMAT, hash_heads, identity, indexes, open_table, read_manifest, write_manifest
 from odst.errors import UserError
-from odst.files import sha256, whole, write_json
+from odst.files import sha256, whole
 from odst.locks import lock
 
 
@@ -47,7 +47,7 @@ def _write(pools: Sequence[Path], manifests: list[dict[str, Any]], out: Path) ->
         with whole(out / "duplicates.parquet") as temporary:
             pq.write_table(pa.table({"pool_id": repeated}), temporary, compression="zstd")
         manifest["files"] = {"duplicates.parquet": sha256(out / "duplicates.parquet")}
-    write_json(out / "manifest.json", manifest)
+    write_manifest(out, manifest)
 
 
 def _relative(pool: Path, out: Path) -> str:
@@ -61,7 +61,7 @@ def _repeated(indexes: Sequence[Path]) -> np.ndarray:
     """Ids whose content hash stands at an earlier id: 8 bytes of each hash are compared."""
     heads = []
     for index in indexes:
-        with pq.ParquetFile(index) as table:
+        with open_table(index) as table:
             for batch in table.iter_batches(65536, columns=["hash"]):
                 heads.append(hash_heads(batch.column(0).to_pylist()))
     every = np.concatenate(heads)

@@ -20,10 +20,11 @@ from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
-from odst.data.pool import FORMAT, read_manifest
+from odst.data.pool import FORMAT, read_manifest, write_manifest
 from odst.data.repeats import Seen, without_duplicates
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
+from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
 from odst.engine.parts import writing
@@ -240,7 +241,9 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
             if note["length"]
         ]
         write_json(feature_folder(out, encoder.slug) / "manifest.json", feature_manifest(manifest, encoder, files))
-    write_json(out / "manifest.json", manifest)
+        note_checked(feature_folder(out, encoder.slug), [file["file"] for file in files])
+    write_manifest(out, manifest)
+    note_checked(out, [*(shard["file"] for shard in manifest["shards"]), *manifest["files"]])
     shutil.rmtree(building)
     return manifest
 

@@ -7,6 +7,7 @@
     POOL/features           vectors of encoders, row by row beside the shards (features.py)
     POOL/excluded.parquet   pool ids that are in the pool no more (the leak guard leaves it), in a column pool_id
     POOL/.dedup             what the leak guard has so far, until its list is whole
+    POOL/.checked.json      size and time of the files when their hashes were last found right (unchanged.py)
 
 A joined pool has only a manifest that names other packed pools; their rows follow each other and nothing is copied.
 """
@@ -14,7 +15,8 @@ A joined pool has only a manifest that names other packed pools; their rows foll
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,13 +29,16 @@ import pyarrow.parquet as pq
 from odst.data.decoding import Fit
 from odst.data.exclusions import check_finished, check_numbering, read_ids
 from odst.data.images import Images, Pool
+from odst.data.mapped import Mapped
+from odst.data.unchanged import check_unchanged, compare_files, note_checked
 from odst.data.views import Concatenated
-from odst.engine.interface import Failed, engine, share
+from odst.engine.interface import share
 from odst.errors import UserError
-from odst.files import digest, sha256
-from odst.progress import stage
+from odst.files import digest, write_json
 
 FORMAT = 1
+SEAL = "digest"  # of the rest of manifest.json
+AGAIN = "Restore it, or build the pool again."
 
 
 def is_packed(path: Path) -> bool:
@@ -51,15 +56,27 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         known = manifest["format"] == FORMAT
         whole = known and {"dtype", "row", "count"} <= manifest.keys() and bool({"shards", "pools"} & manifest.keys())
-    except (ValueError, KeyError, TypeError):
+        seal = manifest.pop(SEAL, None)  # an older odst made none
+        whole = whole and seal in (None, digest(manifest)) and manifest["count"] == _rows(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         known, whole = True, False
     if not known:
         raise UserError(
             f"{path}: pool format {manifest['format']} is not the {FORMAT} known here. Update odst or pack it again."
         )
     if not whole:
-        raise UserError(f"{path}/manifest.json: it is damaged. Build the pool again.")
+        raise UserError(f"{path}/manifest.json: it is damaged. Restore it, or build the pool again.")
     return manifest
+
+
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """The last file of a pool: with it the pool is whole."""
+    write_json(path / "manifest.json", manifest | {SEAL: digest(manifest)})
+
+
+def _rows(manifest: dict[str, Any]) -> int:
+    held = [part["count"] for part in manifest["pools"]] if "pools" in manifest else None
+    return sum(held if held is not None else [shard["length"] for shard in manifest["shards"]])
 
 
 def identity(manifest: dict[str, Any]) -> str:
@@ -90,6 +107,7 @@ def open_pool(
     """
     path = Path(path)
     manifest = read_manifest(path)
+    check_files(path, manifest)
     x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)], partial(pool_rows, path.absolute()))
     columns = indexes(path, manifest)
     lists = [] if every else list(_excluded(path, manifest))
@@ -104,6 +122,19 @@ def open_pool(
 def pool_rows(path: Path) -> Images:
     """All rows of a pool and nothing else."""
     return open_pool(path, every=True).x
+
+
+def check_files(path: Path, manifest: dict[str, Any]) -> None:
+    """Raise one line if a file of the pool, or of one that it joins, is missing or not what it was."""
+    for member, below in members(path, manifest):
+        check_files(member, below)
+    check_unchanged(path, _hashes(manifest), AGAIN)
+
+
+def _hashes(manifest: dict[str, Any]) -> dict[str, str]:
+    """By name, of the files that lie in the pool's own folder."""
+    files: dict[str, str] = manifest.get("files", {})
+    return {shard["file"]: shard["sha256"] for shard in manifest.get("shards", ())} | files
 
 
 def open_labels(path: Path) -> "Column":
@@ -157,21 +188,14 @@ def _excluded(path: Path, manifest: dict[str, Any]) -> Iterable[np.ndarray]:
         first += below["count"]
 
 
-def _map(shard: Shard, manifest: dict[str, Any]) -> np.ndarray:
-    try:
-        array = np.load(shard.file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(
-            f"{shard.file}: this shard of the pool is missing. Restore it or build the pool again."
-        ) from None
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{shard.file}: this shard is damaged ({error}). Build the pool again.") from None
+def _map(shard: Shard, manifest: dict[str, Any]) -> Mapped:
+    array = Mapped(shard.file, AGAIN)
     if array.shape != (shard.length, *manifest["row"]) or array.dtype != manifest["dtype"]:
         raise UserError(
             f"{shard.file}: {array.dtype} {array.shape} but the manifest says {manifest['dtype']} "
-            f"{(shard.length, *manifest['row'])}. Restore the shard or build the pool again."
+            f"{(shard.length, *manifest['row'])}. {AGAIN}"
         )
-    return np.asarray(array)  # the same pages without memmap's slower indexing
+    return array
 
 
 class Column:
@@ -195,7 +219,7 @@ class Column:
 
     def _fill(self, file: Path, rows: np.ndarray, places: list[int], out: list[str]) -> None:
         """`rows` ascend; each row group that holds some of them is read once."""
-        with pq.ParquetFile(file) as table:
+        with open_table(file) as table:
             first = 0
             for group in range(table.metadata.num_row_groups):
                 count = table.metadata.row_group(group).num_rows
@@ -209,11 +233,23 @@ class Column:
                 first += count
 
 
+@contextmanager
+def open_table(file: Path) -> Iterator[pq.ParquetFile]:
+    """An index, or one line if it is gone or damaged by now."""
+    try:
+        with pq.ParquetFile(file) as table:
+            yield table
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{file}: this file is missing. {AGAIN}") from None
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise UserError(f"{file}: this file is damaged ({error}). {AGAIN}") from None
+
+
 def original_sizes(path: Path, most: int = 5) -> list[tuple[str, int]]:
     """The commonest width×height before packing, and how many had another."""
     counts: Counter[tuple[int, int]] = Counter()
     for index, _ in indexes(path, read_manifest(path)):
-        with pq.ParquetFile(index) as table:
+        with open_table(index) as table:
             for batch in table.iter_batches(65536, columns=["width", "height"]):
                 pairs, found = np.unique(np.stack([c.to_numpy() for c in batch.columns]), axis=1, return_counts=True)
                 counts.update({(int(w), int(h)): int(n) for w, h, n in zip(*pairs, found, strict=True)})
@@ -222,41 +258,19 @@ def original_sizes(path: Path, most: int = 5) -> list[tuple[str, int]]:
     return common + ([(f"{len(counts) - most} other sizes", rest)] if rest else [])
 
 
-def compare_files(name: str, checks: Sequence[tuple[Path, str]]) -> Iterable[tuple[Path, str]]:
-    """The files of these (file, SHA-256) that are missing or differ, on the engine of the day; of a share only its own."""
-    mine = share()
-    own = [one for i, one in enumerate(checks) if mine is None or i % mine.count == mine.index]
-    if own:
-        engine().check({file.parent for file, _ in own})
-    with stage(name, len(own), "files") as advance:
-        for (file, _), what in zip(own, engine().map(_comparing, own), strict=True):
-            if what:
-                yield file, what.reason if isinstance(what, Failed) else what
-            advance(1)
-
-
-def _comparing() -> Callable[[tuple[Path, str]], str]:
-    return _compare
-
-
-def _compare(check: tuple[Path, str]) -> str:
-    file, expected = check
-    return "is missing" if not file.is_file() else "" if sha256(file) == expected else "differs"
-
-
 def verify_pool(path: Path) -> None:
     """Read everything again and compare with the manifest's hashes; raise one line that names what differs."""
     path = Path(path)
     manifest = read_manifest(path)
     for member, _ in members(path, manifest):
         verify_pool(member)
-    files = manifest.get("files", {})
-    checks = [(path / name, hash) for name, hash in files.items()]
-    if "pools" not in manifest:
-        checks += [(shard.file, shard.sha256) for shard in shards(path, manifest)]
+    hashes = _hashes(manifest)
+    checks = [(path / name, expected) for name, expected in hashes.items()]
     wrong = [f"{file.relative_to(path)} {what}" for file, what in compare_files(f"verify {path.name}", checks)]
     if wrong:
         raise UserError(f"{path}: {'; '.join(wrong)}. Restore these files or build the pool again.")
+    if share() is None:
+        note_checked(path, list(hashes))
 
 
 def hash_heads(hashes: Sequence[str]) -> np.ndarray:

@@ -21,7 +21,7 @@ log = logging.getLogger("odst")
 
 Sources = str | tuple[str, ...]  # any source that `odst pool build` takes, or several
 RENAME = "Give labelled images of it, rename it, or take it out."
-SPECS = ("labelled", "pool", "val_in", "val_out", "test", "out_test", "excluded", "selection", "corruptions")
+SPECS = ("labelled", "pool", "val_in", "val_out", "test", "out_test", "excluded", "selection", "corruptions", "marks")
 
 
 class DataSection(BaseModel):
@@ -42,6 +42,7 @@ class DataSection(BaseModel):
         False  # score every round under the 15 corruptions too: true: of test; a folder: CIFAR-10-C
     )
     excluded: Sources = ()  # lists of pool ids to leave out, beside what `odst dedup` has left in the pool
+    marks: Sources = ()  # what people said of pool images (`odst review`): right ones join labelled, foreign ones val_out
     size: Annotated[int, Field(ge=1)] = 32  # images are brought to this height and width
     fit: Literal["crop", "pad", "stretch"] = "crop"  # how a picture that is not square becomes so
     pool_truth: bool = False  # the pool's own labels are true: score the selection with them
@@ -62,7 +63,7 @@ class DataSection(BaseModel):
         """An empty text would be the config's own folder."""
         for one in value.values() if isinstance(value, dict) else [value]:
             texts = one if isinstance(one, tuple) else (one,)
-            nothing = texts == () and info.field_name != "excluded"
+            nothing = texts == () and info.field_name not in ("excluded", "marks")
             if nothing or any(isinstance(text, str) and not text.strip() for text in texts):
                 raise ValueError("an empty text or list names nothing: give a path, or take the key out")
         return value

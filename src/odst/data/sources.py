@@ -30,7 +30,7 @@ from odst.data.formats.tars import Tar
 from odst.data.images import Images
 from odst.data.items import Source
 from odst.data.pool import is_packed, open_labels, open_pool, read_manifest
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 
 SHARDS = (".tar", ".parquet")
 
@@ -69,16 +69,16 @@ def open_source(spec: str | Path) -> Source:
         raise UserError(
             f"{spec}: there is no such file or folder. Check the path, or type `odst data list` for sets by name."
         )
+    if path.is_dir():
+        return _folder(spec, path, query)
+    if not path.is_file():  # to open a pipe would be to wait for ever
+        raise UserError(f"{spec}: this is a pipe, a socket or a device. Give a file or a folder.")
     suffix = path.suffix.lower()
-    if path.is_dir() and is_packed(path):
-        rows = query.pop("rows", None)
-        _no_query(spec, query)
-        return _packed(path, path.parent / rows if rows else None)
     if suffix == ".parquet":
         return open_vector_table(path, query) or open_parquet(path, query)
     if suffix in (".csv", ".tsv"):
         return PathList(path, query)
-    if not query and _few(path) and (source := open_format(path)) is not None:
+    if not query and (source := open_format(path)) is not None:
         return source
     if suffix == ".npy":
         labels, listed = query.pop("labels", None), query.pop("paths", None)
@@ -89,8 +89,6 @@ def open_source(spec: str | Path) -> Source:
             return source
         return open_npy(path, path.parent / labels if labels else None)
     _no_query(spec, query)
-    if path.is_dir():
-        return Folder(path)
     if suffix == ".tar":
         return Tar(path)
     if suffix == ".npz":
@@ -98,6 +96,16 @@ def open_source(spec: str | Path) -> Source:
     raise UserError(
         f"{spec}: not a source of images. Give a folder, a .csv, .tsv, .parquet, .tar, .npy or .npz file, or a packed pool."
     )
+
+
+def _folder(spec: str | Path, path: Path, query: dict[str, str]) -> Source:
+    """A packed pool, one of the original layouts, or a tree of pictures: whatever it is called."""
+    if is_packed(path):
+        rows = query.pop("rows", None)
+        _no_query(spec, query)
+        return _packed(path, path.parent / rows if rows else None)
+    _no_query(spec, query)
+    return (open_format(path) if _few(path) else None) or Folder(path)
 
 
 def _columns_only(spec: str | Path, query: dict[str, str]) -> dict[str, str]:
@@ -135,11 +143,9 @@ def _pool_rows(path: Path) -> Images:
 
 
 def _few(path: Path) -> bool:
-    """A file, or a folder short enough to look through: the original layouts have a few dozen files."""
-    if path.is_dir():
-        with os.scandir(path) as entries:
-            return len(list(islice(entries, 1000))) < 1000
-    return True
+    """Whether a folder is short enough to look through: the original layouts have a few dozen files."""
+    with os.scandir(path) as entries:
+        return len(list(islice(entries, 1000))) < 1000
 
 
 # the spec: path?query, or a name ---------------------------------------------------------------------------------------------
@@ -151,11 +157,16 @@ def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
         raise UserError("an empty text names no images. Give a path, or the name of a set.")
     path = Path(os.path.expanduser(spec))  # noqa: PTH111  (which leaves ~somebody who is not here as it is)
     text = str(path)
-    if path.exists() or "?" not in text:
-        return path, {}
     before, _, after = text.rpartition("?")
-    query = dict(parse_qsl(after))
-    return (Path(before), query) if query else (path, {})  # a pattern may hold a ? of its own
+    query = {} if os.path.exists(path) or "?" not in text else dict(parse_qsl(after))  # noqa: PTH110  (any text)
+    path = Path(before) if query else path  # a pattern may hold a ? of its own
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:  # a name of 5,000 letters, or with a null in it
+        raise UserError(f"{str(path)[:80]!r}: nothing can have this name ({one_line(error)[:60]}). Check it.") from None
+    return path, query
 
 
 def absolute_spec(spec: str, base: Path) -> str:

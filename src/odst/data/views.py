@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odst.data.images import Images
+from odst.data.mapped import Mapped
 from odst.errors import UserError
 
 AT_ONCE = 1 << 17  # bytes: what is copied twice stays in the cache
@@ -49,7 +50,6 @@ class Concatenated:
         self.shape = (int(lengths.sum()), *parts[0].shape[1:])
         self.dtype = parts[0].dtype
         self.width = math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of a row
-        self.items = [_items(part, self.width) for part in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Concatenated, (self.parts,)) if self.reopen is None else (self.reopen, ())
@@ -61,8 +61,12 @@ class Concatenated:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                pairs = zip(self.parts, self.starts, strict=True)
-                return np.concatenate([part[max(0, start - k) : max(0, stop - k)] for part, k in pairs])
+                out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+                for part, k in zip(self.parts, self.starts, strict=True):
+                    low, high = max(start, k), min(stop, k + len(part))
+                    if low < high:
+                        out[low - start : high - start] = opened(part)[low - k : high - k]
+                return out
             rows = np.arange(start, stop, step)
         rows = np.asarray(rows)
         if rows.dtype == bool:
@@ -81,12 +85,21 @@ class Concatenated:
         out_items, few = _items(out, self.width), max(1, AT_ONCE // self.width)
         high = 0
         ends = np.searchsorted(ranked, self.ends).tolist()
-        for part, items, start, end in zip(self.parts, self.items, self.starts, ends, strict=True):
-            source, target = (part, out) if items is None else (items, out_items)
+        for part, start, end in zip(self.parts, self.starts, ends, strict=True):
+            if high == end:
+                continue
+            rows_ = opened(part)
+            items = _items(rows_, self.width)
+            source, target = (rows_, out) if items is None else (items, out_items)
             while high < end:
                 low, high = high, min(high + few, end)
                 target[order[low:high]] = source[ranked[low:high] - start]
         return out
+
+
+def opened(part: Images) -> Images:
+    """The part, to be read now; rows of a file are checked to be there."""
+    return part.array() if isinstance(part, Mapped) else part
 
 
 def _items(rows: Images, width: int) -> Any:

@@ -64,6 +64,7 @@ class Search:
     excluded: np.ndarray  # sorted ids
     tie_key: int
     spread_key: int | None  # rank by this hash of the id; None: by log-odds
+    barred: np.ndarray  # sorted id * K + class: what a person has ruled out
 
 
 def gather(logits: Images, search: Search, k: int) -> list[Candidates]:
@@ -164,6 +165,8 @@ def _above(
         exact_class, exact = top_log_odds(z[first + may[doubtful]], search.temperature)
         c[doubtful] = exact_class
         is_above[doubtful] = exact > tau[exact_class]
+    if len(search.barred):
+        is_above &= ~np.isin((start + first + may) * K + c, search.barred)
     above += np.bincount(c[is_above], minlength=K)
     if search.spread_key is None:
         wanted = np.flatnonzero(is_above & ~(odds < floor - slack) & ~(lead < floor - slack))

@@ -117,15 +117,18 @@ def select(
     seed: int,
     t: int,
     closed: Mapping[int, str] | None = None,
+    barred: np.ndarray | None = None,
 ) -> Selection:
     """One pass over the pool, keeping at most a few k candidates a class. Ties fall by a seeded key, never by pool order.
 
     `pick` takes the k most confident above tau, or any k: those whose id has the smallest keyed hash. `closed` says of a
-    class why, where it is not for want of precision.
+    class why, where it is not for want of precision. `barred` are (id, class) that a person has ruled out.
     """
     K = len(tau)
     spread_key = key(seed, "spread", t) if pick == "spread" else None
-    kept = gather(p.logits, Search(p.temperature, tau, excluded, key(seed, "ties", t), spread_key), k)
+    ruled_out = np.empty(0, np.int64) if barred is None else np.sort(barred[:, 0] * K + barred[:, 1])
+    search = Search(p.temperature, tau, excluded, key(seed, "ties", t), spread_key, ruled_out)
+    kept = gather(p.logits, search, k)
     parts = [candidates.best() for candidates in kept]
     above = np.array([candidates.seen for candidates in kept])
     copies = [_copies(len(ids), k, max_copies, stream(seed, "repeats", t, c)) for c, (ids, _) in enumerate(parts)]

@@ -25,7 +25,7 @@ from odst.engine.parts import Note, complete, tidy
 from odst.engine.processors import threads
 from odst.errors import UserError
 from odst.files import whole, write_json
-from odst.method.labelling import BATCH, Forward, classes_of, infer, model_hash, ready
+from odst.method.labelling import BATCH, Forward, Predictions, classes_of, infer, model_hash, ready
 
 RANGE = 64 * BATCH  # rows of one file
 FILES = 512  # at most, of longer ranges: each stays open while the logits are read
@@ -67,6 +67,11 @@ def read_logits(folder: Path) -> StoredLogits | np.ndarray | None:
         return logits if note["done"] == note["rows"] == len(logits) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_predictions(folder: Path, temperature: float) -> Predictions | None:
+    logits = read_logits(folder)
+    return None if logits is None else Predictions(logits, temperature)
 
 
 def label(

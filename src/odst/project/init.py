@@ -168,12 +168,14 @@ def _how(sample: val_out.Sample, out: Path, shown: bool) -> list[str]:
         f"val_out was made from the pool, as none was given: a random sample of {len(sample.ids):,}, without the "
         f"{sample.aside:,} that a quickly trained network finds most like a class. Kept: {kept:,}, which leave the pool.",
         (
-            f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and val_out_aside.png; move"
+            f"Please look at {out / 'val_out.png'} (nothing of your classes should be there) and val_out_aside.png, and correct it by "
+            f"eye: odst review {shlex.quote(str(out))} --val-out; or move"
             if shown
             else "Move"
         )
         + f" lines between {out / 'val_out.csv'} and val_out_aside.csv where you disagree.",
-        "Class-like images that belong to no class were set aside with the others, so val_od_auroc looks better than it is.",
+        "Class-like images that belong to no class were set aside with the others: val_od_auroc looks better than it is, and the "
+        "thresholds are too low just where it matters, until a person brings them back.",
     ]
 
 
@@ -223,7 +225,7 @@ def _value(specs: list[str], out: Path) -> str:
 
 MADE = """\
 # Made by `odst init`, as there was none: a random sample of the pool without the images that a quickly trained network
-# found most like a class. Look at val_out.png; move lines between val_out.csv and val_out_aside.csv to correct it.
+# found most like a class. Look at val_out.png; `odst review . --val-out` makes a page to correct it by eye.
 # Class-like images of no class were set aside too: trust the error on val_in, and take val_od_auroc for rosy by some points.
 """
 

@@ -16,6 +16,7 @@ from odst.report.galleries import RoundGalleries, choose, describe_tiles, galler
 from odst.report.measures import measures
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
+from odst.run.audit import headline
 from odst.run.directory import RunDir
 from odst.run.preparation import pool_of
 
@@ -24,6 +25,8 @@ COLUMNS_SHOWN = measures(
     "error", "corruption_error", "ece", "nll", "brier", "od_auroc", "val_error", "val_od_auroc", "temperature", "selected",
     "repeats", "related", "correct",
 )  # fmt: skip
+
+MARKED_SHOWN = measures("error", "od_auroc", "val_error", "val_od_auroc", "correct")
 
 
 def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths: bool = False) -> Path:
@@ -44,6 +47,8 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
     place = run.path.resolve()
     context = {
         "found": found,
+        "audits": _audits(run),
+        "marked": _marked(found),
         "title": place.name if relative_paths else "/".join(place.parts[-2:]),
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
@@ -63,6 +68,21 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
         "default_round": found.best.t if found.best.t in students else max(students, default=0),
     }
     return environment().get_template("report.html").render(context)
+
+
+def _audits(run: RunDir) -> list[dict[str, Any]]:
+    """What is certified, round by round."""
+    found = [audit for t in run.rounds() if (audit := run.audit(t)) is not None]
+    return [audit | {"headline": headline(audit)} for audit in found]
+
+
+def _marked(found: Findings) -> dict[str, Any] | None:
+    """What marks brought into this run, and the run they were made on."""
+    marks, parent = found.info["sets"].get("marks"), found.info.get("parent")
+    if marks is None:
+        return None
+    columns = [one for one in MARKED_SHOWN if parent and parent.get(one.key) is not None]
+    return {"marks": marks, "parent": parent, "columns": columns}
 
 
 def _config(run: RunDir, hide: Hidden | None) -> str:

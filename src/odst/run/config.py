@@ -156,6 +156,8 @@ def read_config(name: str, changes: dict[str, Any]) -> Config:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{name}: brackets inside brackets, deeper than any config. Mend it.") from None
     for key, value in changes.items():
         _put(values, key, value)
     config = parse_config(values, str(name))
@@ -192,6 +194,8 @@ def parse_change(text: str) -> tuple[str, Any]:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key, value
+    except RecursionError:
+        raise UserError(f"--set {key}: brackets inside brackets, deeper than any value. Mend it.") from None
 
 
 def dump_config(config: Config) -> str:

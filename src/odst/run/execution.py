@@ -1,35 +1,41 @@
 """One run: a config and a directory in, rounds out. The same call goes on where an earlier one stopped."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from odst.engine.interface import share
 from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.evaluation.scoring import Scored, best_round, harm
 from odst.rounds import Round
+from odst.run.audit import check_own
 from odst.run.config import Config
 from odst.run.directory import RunDir, Which
 from odst.run.first_round import score_round, settled_recipe, write_first_round
-from odst.run.preparation import Prepared, describe, prepare
+from odst.run.marks import read_marks
+from odst.run.preparation import Prepared, describe, prepare, with_own_pool
 from odst.self_training import self_train
 
 log = logging.getLogger("odst")
 
 
-def execute(config: Config, out: Path, *, fresh: bool = False) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder."""
+def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str, Any] | None = None) -> int:
+    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder.
+
+    `parent` is what run.json says of the run whose marks are fed back, as `feed_back` gives it.
+    """
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
         with writing(out, "odst run"):
             run.move_aside()
     with writing(out, "odst run"):
-        return _execute(config, run)
+        return _execute(config, run, parent)
 
 
-def _execute(config: Config, run: RunDir) -> int:
+def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> int:
     out = run.path
     if share() is not None and not run.rounds():
         raise UserError(
@@ -46,7 +52,7 @@ def _execute(config: Config, run: RunDir) -> int:
                 f"{out}: the images of {', '.join(changed)} have changed since this run began. Start again with --fresh."
             )
     else:
-        run.begin(config, info)
+        run.begin(config, info if parent is None else info | {"parent": parent})
     with run.recording():
         log.info("%s: %s, seed %d", "going on" if resumed else "start", config.method.name, config.run.seed)
         if not run.rounds():
@@ -94,3 +100,27 @@ def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
     run.finish(best, rounds, stopped)
     log.info("done: use round %d", best)
     return best
+
+
+def feed_back(parent: RunDir, config: Config, files: Sequence[Path]) -> tuple[Config, dict[str, Any]]:
+    """The config of a run that learns from marks on `parent`'s selections, and what its run.json says of the parent.
+
+    How many images a class may take stays the parent's: marks change what is known, not how much is asked of the pool.
+    """
+    for file in files:
+        check_own(parent, read_marks(file), str(file))
+    info, recipe = parent.info(), config.recipe()
+    before = (config.data.marks,) if isinstance(config.data.marks, str) else config.data.marks
+    marks = tuple(dict.fromkeys([*before, *(str(file.resolve()) for file in files)]))
+    data = with_own_pool(parent).data.pool if config.data.pool is not None else None
+    section = config.data.model_copy(update={"marks": marks, "pool": data})
+    n, K = info["sets"]["labelled"]["images"], len(info["classes"])
+    method = config.method
+    if recipe.rounds and not recipe.given_selection:
+        k = tuple(recipe.per_class(t, n, K) for t in range(recipe.rounds))
+        method = method.model_copy(update={"k": k})
+    final, metrics = parent.final(), parent.metrics()
+    best = metrics[final["round"] if final else -1]
+    told = {"name": parent.path.resolve().name, "config_hash": info["config_hash"], "labelled": n}
+    told |= {key: best[key] for key in ("round", "error", "od_auroc", "val_error", "val_od_auroc", "correct")}
+    return config.model_copy(update={"data": section, "method": method}), told

@@ -199,31 +199,34 @@ def check_run(marks: Iterable[Mark], name: str, run: RunDir) -> None:
 
 @dataclass(frozen=True)
 class Settled:
-    """One mark an image, in the order of the pool, and what people disagreed on."""
+    """One mark an image, in the order of the pool; what people disagreed on; and (pool id, class) of what is not of a class."""
 
     marks: tuple[Mark, ...]
     disagreements: tuple[str, ...]
-
-    def of(self, *verdicts: str) -> list[Mark]:
-        return [mark for mark in self.marks if mark.verdict in verdicts]
+    barred: tuple[tuple[int, str], ...]
 
 
 def settle(marks: Iterable[Mark]) -> Settled:
-    """The stricter counts: an image on which two marks disagree is wrong, and no label of it is believed."""
+    """The stricter counts: an image on which two marks contradict each other is wrong, no label of it is believed, and it
+    is of none of the classes they name."""
     by_image: dict[int, list[Mark]] = {}
     for mark in marks:
         by_image.setdefault(mark.pool_id, []).append(mark)
-    kept, disagreements = [], []
+    kept, disagreements, barred = [], [], []
     for j, own in sorted(by_image.items()):
-        said = {(mark.verdict, mark.teaches) for mark in own}
-        if len(said) == 1:
-            kept.append(own[0])
+        wrong = {mark.name for mark in own if mark.verdict in (WRONG, RELABELLED, NONE)} - {""}
+        taught = {mark.teaches for mark in own} - {None}
+        none = any(mark.verdict == NONE for mark in own)
+        if len(taught) > 1 or taught & wrong or (taught and none):
+            named = wrong | {name for name in taught if name}
+            who = " and ".join(dict.fromkeys(mark.who or "somebody" for mark in own))
+            kept.append(replace(own[0], verdict=WRONG, label=None, who=who))
+            disagreements.append(f"pool id {j}, shown as {own[0].name}: {', '.join(map(_said, own))}; taken as wrong")
+            barred += [(j, name) for name in sorted(named)]
             continue
-        kept.append(
-            replace(own[0], verdict=WRONG, label=None, who=" and ".join(dict.fromkeys(mark.who for mark in own)))
-        )
-        disagreements.append(f"pool id {j}, shown as {own[0].name}: {', '.join(map(_said, own))}; taken as wrong")
-    return Settled(tuple(kept), tuple(disagreements))
+        kept.append(max(own, key=lambda mark: (mark.teaches is not None, mark.verdict == NONE)))
+        barred += [(j, name) for name in sorted(wrong)]
+    return Settled(tuple(kept), tuple(disagreements), tuple(barred))
 
 
 def _said(mark: Mark) -> str:

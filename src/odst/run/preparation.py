@@ -26,6 +26,7 @@ from odst.files import digest, sha256
 from odst.method.selection import Selection
 from odst.run.config import Config
 from odst.run.directory import RunDir
+from odst.run.feedback import describe_marks, marked_pool, settled_marks, with_marks
 from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
 from odst.run.selection_file import read_selection
 from odst.training.precision import pick_device, resolve
@@ -46,13 +47,14 @@ class Prepared:
     device: str
     given: Selection | None
     encoding: Encoding | None = None  # of a run on embeddings
+    marks: dict[str, Any] | None = None  # what people's marks have changed
 
 
 def prepare(config: Config, workspace: Path | None) -> Prepared:
     """Load and check everything a run needs, before anything is written. Without a workspace, the run directory, a pool that
     is still to be packed is only counted."""
     recipe = config.recipe()
-    data, encoding = _load(config, workspace)
+    data, encoding, marks = _load(config, workspace)
     given = None
     if recipe.given_selection and config.data.selection is not None:
         given = read_selection(Path(config.data.selection), data)
@@ -67,7 +69,7 @@ def prepare(config: Config, workspace: Path | None) -> Prepared:
         resolve(schedule.precision, device)
         for phase in schedule.phases:
             augmenter(phase.augment, (0, 0, 0))
-    return Prepared(config, data, make_model, device, given, encoding)
+    return Prepared(config, data, make_model, device, given, encoding, marks)
 
 
 def _check_corruptions(config: Config, data: Data) -> None:
@@ -82,7 +84,8 @@ def _check_corruptions(config: Config, data: Data) -> None:
         raise UserError("data.corruptions: there are no test images to corrupt. Set data.test, or take it out.")
 
 
-def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None]:
+def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None, dict[str, Any] | None]:
+    """The sets, how the run sees them, and what marks have made of them."""
     run = None if workspace is None else RunDir(workspace)
     packed, section, encoding = None if run is None else run.pool, _section(config), None
     if config.model.backbone is not None:
@@ -93,7 +96,10 @@ def _load(config: Config, workspace: Path | None) -> tuple[Data, Encoding | None
     data = load_data(section, seed=config.run.seed, workspace=packed, encoding=encoding)
     if config.model.backbone is not None:
         embedder.release()
-    return replace(data, pool=_closed(config, data.pool)), encoding
+    data = replace(data, pool=_closed(config, data.pool))
+    marks = settled_marks(section.marks, data.pool, data.classes)
+    told = None if marks is None or data.pool is None else describe_marks(marks, data.pool)
+    return with_marks(data, marks), encoding, told
 
 
 def _check_encoder(run: RunDir, embedder: Embedder) -> dict[str, Any]:
@@ -145,8 +151,8 @@ def sets_of(run: RunDir) -> Data:
 
     The run's logits stand row by row for these images, so sets that have changed since are refused.
     """
-    then, config = run.info()["sets"], _with_own_pool(run)
-    data, _ = _load(config, run.path)
+    then, config = run.info()["sets"], with_own_pool(run)
+    data, _, _ = _load(config, run.path)
     changed = [name for name, value in describe_sets(data).items() if then.get(name) != value]
     if changed:
         raise _changed(run, changed)
@@ -166,7 +172,7 @@ def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
 def pool_of(run: RunDir) -> Pool | None:
     """The pool of a run, to be looked at: of a run on embeddings the pictures, and its backbone is not needed. No image of
     the other sets is read, unless they come together, as a world or a task."""
-    classes, config = tuple(run.info()["classes"]), _with_own_pool(run)
+    classes, config = tuple(run.info()["classes"]), with_own_pool(run)
     section = _section(config)
     if section.labelled is None:
         pool = _load(config, run.path)[0].pool
@@ -177,11 +183,13 @@ def pool_of(run: RunDir) -> Pool | None:
         if is_counted(pool.x):
             raise UserError(f"{run.path}: its pool {section.pool} is packed no more. Put the packed pool back.")
         pool = _closed(config, pool)
+        if pool is not None and (marks := settled_marks(section.marks, pool, classes)) is not None:
+            pool = marked_pool(pool, marks, classes)
     _check_pool(run, pool)
     return pool
 
 
-def _with_own_pool(run: RunDir) -> Config:
+def with_own_pool(run: RunDir) -> Config:
     """The config with the pool that the run has packed for itself, whatever has become of its sources."""
     config = run.config()
     if not is_packed(run.pool):
@@ -218,6 +226,8 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         sets["pool"] = describe_pool(data.pool)
     if config.data.selection is not None and prepared.given is not None:
         sets["selection"] = {"images": len(prepared.given), "hash": sha256(config.data.selection)}
+    if prepared.marks is not None:
+        sets["marks"] = prepared.marks
     encoder = None if prepared.encoding is None else prepared.encoding.to_json()
     settled = None if recipe.rest_weight == "auto" else recipe.rest_weight
     return {

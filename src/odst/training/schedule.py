@@ -9,6 +9,9 @@ from odst.errors import UserError
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
+LARGEST = 10**6  # of a rate, an epoch or a batch: beyond it numbers overflow, and nothing learns
+
+
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """`epochs` or `steps` long; the learning rate goes from `lr` to `end` along a cosine or a line, or stays at `lr`."""
@@ -27,8 +30,10 @@ class Phase:
             )
         for name in ("lr", "end", "epochs"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise UserError(f"training: {name} of a phase is a number from 0 up, got {value:g}.")
+            if value is not None and not 0 <= value <= LARGEST:
+                raise UserError(f"training: {name} of a phase is a number from 0 to {LARGEST:g}, got {value:g}.")
+        if self.steps is not None and self.steps > LARGEST**2:
+            raise UserError(f"training: steps of a phase are at most {LARGEST**2:g}, got {self.steps:g}.")
 
     def rate(self, progress: float) -> float:
         if self.shape == "constant":
@@ -54,13 +59,15 @@ class Schedule:
     def __post_init__(self) -> None:
         if not self.phases:
             raise UserError("training: a schedule needs at least one phase, got none.")
-        if self.batch < 1:
-            raise UserError(f"training.batch is at least 1, got {self.batch}.")
+        if not 1 <= self.batch <= LARGEST:
+            raise UserError(f"training.batch is from 1 to {LARGEST:g}, got {self.batch}.")
         if not 0 <= self.momentum < 1:
             raise UserError(f"training.momentum is at least 0 and below 1, got {self.momentum:g}. The paper uses 0.9.")
-        if not 0 <= self.weight_decay < math.inf:
-            raise UserError(f"training.weight_decay is 0 or more, got {self.weight_decay:g}. The paper uses 5e-4.")
-        if not 0 < self.backbone_lr < math.inf:
+        if not 0 <= self.weight_decay <= LARGEST:
+            raise UserError(
+                f"training.weight_decay is from 0 to {LARGEST:g}, got {self.weight_decay:g}. The paper uses 5e-4."
+            )
+        if not 0 < self.backbone_lr <= LARGEST:
             raise UserError(
                 f"training.backbone_lr is a factor above 0 on every phase's lr, such as 0.1, got {self.backbone_lr:g}. "
                 'To keep the backbone as it is, set model.freeze = "backbone".'

@@ -25,14 +25,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.files import digest, sha256
 from odst.vision.hubs import open_hf, open_timm
 from odst.vision.identity import Identity
 from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
 from odst.vision.packaged import PACKAGED, open_packaged
 from odst.vision.runtimes import Encoder, fold, in_torch, onnx_graph, open_onnx
-from odst.vision.sessions import Run, in_batches, needed, one_line, open_graph
+from odst.vision.sessions import Run, in_batches, needed, open_graph
 
 Runtime = Literal["torch", "onnxruntime"]
 DEFAULT = "efficientnet-lite1"
@@ -197,7 +197,7 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
     try:
         net = getattr(importlib.import_module(module_name), attribute)()
         net.load_state_dict(state_dict(file))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
         ) from error

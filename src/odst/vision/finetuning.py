@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.vision.backbones import open_backbone, state_dict
 from odst.vision.foreign import checked, described, own_network
 from odst.vision.hubs import blank_timm
 from odst.vision.packaged import PACKAGED
-from odst.vision.sessions import one_line
 
 
 def head_of(net: nn.Module) -> nn.Module:

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from odst.errors import UserError
-from odst.vision.sessions import one_line
+from odst.errors import UserError, one_line
 
 RESIZE = "Set data.size (and build a packed pool again with --size)"
 
@@ -39,7 +38,7 @@ def own_network(name: str, K: int) -> nn.Module:
         positional = any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
         by_keyword = "num_classes" in parameters or not positional
         net = factory(num_classes=K) if by_keyword else factory(K)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys:exit, or a script that ends when it is imported
         raise UserError(
             f"model: {name} does not give a network ({type(error).__name__}: {one_line(error)}). "
             "It must be package.module:factory, with factory(K) or factory(num_classes=K) returning a torch.nn.Module."

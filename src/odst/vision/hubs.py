@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.vision.mobilenet import Normalise
 from odst.vision.runtimes import Encoder
-from odst.vision.sessions import one_line
 
 TEXT_SIDE = ("text_model", "text_projection", "logit_scale", "logit_bias")
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 Scale = Literal["unit", "signed"]
 
@@ -93,13 +92,13 @@ def read_lpips_weights(path: str | os.PathLike[str], heads: str | os.PathLike[st
     if not path.is_file():
         raise UserError(f"{path}: no such file of LPIPS weights. `odst data get lpips-alexnet` fetches one.")
     if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                named = {name: torch.from_numpy(file[name]) for name in file.files}
-        except (OSError, ValueError, BadZipFile) as error:
-            raise UserError(
-                f"{path}: not an .npz of arrays ({error}). `odst data get lpips-alexnet` fetches one."
-            ) from None
+        advice = "`odst data get lpips-alexnet` fetches one."
+        with (
+            refused(str(path), "an .npz of arrays", advice),
+            open(path, "rb") as opened,
+            np.load(opened, allow_pickle=False) as file,
+        ):
+            named = {name: torch.from_numpy(file[name]) for name in file.files if file[name].dtype.kind == "f"}
     else:
         named = {**_alexnet(path), **_heads(Path(heads) if heads is not None else _torchmetrics_heads(path))}
     weight = tuple(_take(named, f"conv{n}_weight", shape, path) for n, (shape, _) in CONVOLUTIONS.items())
@@ -153,7 +152,8 @@ def _checkpoint(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise UserError(f"{path}: no such file of LPIPS weights. `odst data get lpips-alexnet` fetches one.")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {name: value for name, value in state.items() if isinstance(value, Tensor) and isinstance(name, str)}
     except Exception:  # torch raises its own, pickle's and zipfile's kinds, and advises to load what may run code
         raise UserError(f"{path}: not a checkpoint of plain tensors. Give an .npz or a state dict.") from None
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from odst.errors import UserError
+from odst.errors import UserError, one_line
 from odst.vision.mobilenet import InvertedResidual, Normalise, SamePadding
-from odst.vision.sessions import BATCH, Run, needed, one_line, open_session
+from odst.vision.sessions import BATCH, Run, needed, open_session
 
 OPSET = 18
 

@@ -42,7 +42,3 @@ def needed(module: str, extra: str = "backbone") -> Any:
     except ImportError:
         package = module.split(".")[0]
         raise UserError(f"{package} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

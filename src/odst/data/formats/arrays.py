@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from odst.data.decoding import Rejected
 from odst.data.images import Images, Lookup
 from odst.data.items import Item, file_uri, label_text
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,8 @@ class ArraySource:
         self.rows = np.arange(len(array)) if rows is None else rows
         if len(self.rows) == 0:
             raise UserError(f"{path}: it has no rows, or none that is asked for. Give at least one image.")
+        if 0 in array.shape[1:]:
+            raise UserError(f"{path}: its rows are empty, of shape {tuple(array.shape[1:])}. Write the array again.")
         if len(array.shape) == 2:
             if array.dtype not in (np.float16, np.float32, np.float64):
                 raise UserError(
@@ -113,24 +114,24 @@ class ArraySource:
 def open_npy(path: Path, labels: Path | None) -> ArraySource:
     """`labels` is a .npy of one label per row, e.g. CIFAR-10-C's labels.npy."""
     array = map_npy(path)
-    named = None if labels is None else _labels(labels, _load(labels), len(array))
+    named = None if labels is None else _labels(labels, load_npy(labels), len(array))
     return ArraySource(path, array, labels=named, reopen=partial(map_npy, path))
 
 
 def map_npy(path: Path) -> np.ndarray:
-    array = _load(path, "r")
+    array = load_npy(path, "r")
     return _channels_last(array) if array.ndim == 4 else array
 
 
 def open_npz(path: Path) -> ArraySource:
     """The array with 2 to 4 dimensions is the data, a one-dimensional `labels`, `label` or `y` its classes, `classes` their names."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
+    with refused(str(path), "a readable .npz of plain arrays", "Write it again with np.savez."):
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
-        raise UserError(
-            f"{path}: not a readable .npz of plain arrays ({error}). Write it again with np.savez."
-        ) from None
+        if texts := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+            raise ValueError(f"{texts[0]} is no array")
     data = [name for name, array in arrays.items() if array.ndim >= 2]
     if len(data) != 1:
         raise UserError(
@@ -142,16 +143,18 @@ def open_npz(path: Path) -> ArraySource:
     return ArraySource(path, _channels_last(array) if array.ndim == 4 else array, labels=labels)
 
 
-def _load(path: Path, mode: str | None = None) -> np.ndarray:
-    try:
+def load_npy(path: Path, mode: str | None = None) -> np.ndarray:
+    """Whole, or mapped with mode "r"; never unpickled."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file.")
+    with refused(str(path), "a readable .npy array", "Fetch it, or write it with np.save, again."):
+        with open(path, "rb") as file:
+            if file.read(6) != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("it does not begin as one does")
         array = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
-        if not isinstance(array, np.ndarray) or array.ndim == 0:
-            raise ValueError("it is an archive or a single number")
+        if array.ndim == 0:
+            raise ValueError("it is a single number")
         return array
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.") from None
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{path}: not a readable .npy array ({error}). Write it again with np.save.") from None
 
 
 def _channels_last(array: np.ndarray) -> np.ndarray:
@@ -159,14 +162,45 @@ def _channels_last(array: np.ndarray) -> np.ndarray:
     return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
 
 
+def whole_labels(path: Path, labels: np.ndarray) -> np.ndarray:
+    """Names as they are, numbers as whole ones: NaN, halves and the like would become classes of their own."""
+    if labels.dtype.kind in "iubSU":
+        return labels
+    bad = (
+        np.ones(labels.shape, bool)
+        if labels.dtype.kind != "f"
+        else ~(np.isfinite(labels) & (labels == np.trunc(labels)))
+    )
+    if bad.any():
+        row = int(bad.argmax())
+        raise UserError(
+            f"{path}: the label of row {row} is {labels.reshape(-1)[row]!s}. A label is a name or a whole number: mend it, or "
+            "leave the row out."
+        )
+    return labels
+
+
+def numbered(path: Path, labels: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Labels of an original as whole numbers, all of them from `first` to `last`."""
+    if whole_labels(path, labels).dtype.kind not in "iubf":
+        raise UserError(f"{path}: its labels are {labels.dtype} and not numbers. Fetch it again.")
+    if (bad := (labels < first) | (labels > last)).any():
+        row = int(bad.argmax())
+        raise UserError(
+            f"{path}: the label of row {row} is {labels.reshape(-1)[row]!s}, and those of this set go from {first} to {last}. "
+            "The file is damaged: fetch it again."
+        )
+    return labels.astype(np.int64)
+
+
 def _labels(path: Path, labels: np.ndarray, n: int, names: np.ndarray | None = None) -> list[str | None]:
     if labels.shape != (n,):
         raise UserError(f"{path}: {n} rows but labels of shape {labels.shape}. Give one label per row.")
     if names is None:
-        return [label_text(label) for label in labels.tolist()]
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= len(names):
+        return [label_text(label) for label in whole_labels(path, labels).tolist()]
+    if names.ndim != 1 or labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= len(names):
         raise UserError(
-            f"{path}: `labels` must number the {len(names)} `classes` from 0. Correct them, or leave `classes` out."
+            f"{path}: `labels` must number the {names.size} `classes` from 0. Correct them, or leave `classes` out."
         )
     texts = [label_text(name) for name in names.tolist()]
     return [texts[label] for label in labels.tolist()]

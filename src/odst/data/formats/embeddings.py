@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from odst.data.formats.arrays import ArraySource, Rows, map_npy
 from odst.data.formats.tables import (
+    DAMAGED,
     LABELS,
     PATHS,
     PictureTable,
@@ -28,7 +29,7 @@ from odst.data.formats.tables import (
     table_rows,
 )
 from odst.data.items import file_uri, label_text
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 VECTORS = ("embedding", "embeddings", "features", "feature", "vector", "emb")
 PICTURE_PATHS = (*PATHS, "image_path", "url")
@@ -71,7 +72,7 @@ class VectorTable(PictureTable):
 
     def _length(self) -> int:
         """Of the first list."""
-        with pq.ParquetFile(self.path) as file:
+        with refused(str(self.path), *DAMAGED), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(1024, columns=[self.pictures]):
                 if len(lengths := pc.list_value_length(batch.column(0)).drop_null()):
                     return lengths[0].as_py()
@@ -136,17 +137,27 @@ class _Column:
 
     def count(self) -> int:
         table = self.key[0]
-        return pq.read_metadata(table).num_rows if table.suffix.lower() == ".parquet" else len(_values(*self.key))
+        if table.suffix.lower() == ".parquet":
+            with refused(str(table), *DAMAGED):
+                return pq.read_metadata(table).num_rows
+        return len(_values(*self.key))
 
     def __getitem__(self, rows: np.ndarray) -> list[Any]:
-        return _values(*self.key).take(pa.array(rows)).to_pylist()
+        with refused(str(self.key[0]), *DAMAGED):
+            return [_text(value) for value in _values(*self.key).take(pa.array(rows)).to_pylist()]
 
 
 @lru_cache(maxsize=4)
 def _values(table: Path, name: str, changed: int) -> pa.ChunkedArray | pa.Array:
     if table.suffix.lower() == ".parquet":
         return pq.read_table(table, columns=[name])[name]
-    return pa.array([row[name] for row in table_rows(table, [name])], pa.large_string())
+    # as bytes: a file's name need not be text
+    texts = (row[name] for row in table_rows(table, [name]))
+    return pa.array([(text or "").encode("utf-8", "surrogateescape") for text in texts], pa.large_binary())
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ class Folder:
         """The name of a subfolder without any file: a class by its name that has no image."""
         with os.scandir(self.root) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
-                if _is_folder(entry) and not any(True for _ in _walk(self.root, entry.name, frozenset())):
+                if _is_folder(entry) and not any(True for _ in _walk(self.root, entry.name)):
                     return label_text(entry.name)
         return None
 
     def _entries(self) -> Iterator[tuple[bytes, str]]:
-        return _walk(self.root, b"", frozenset())
+        return _walk(self.root, b"")
 
 
 def _label(path: bytes) -> str | None:
@@ -57,24 +57,27 @@ def _label(path: bytes) -> str | None:
     return label_text(top) if separator else None
 
 
-def _walk(root: bytes, below: bytes, above: frozenset[tuple[int, int]]) -> Iterator[tuple[bytes, str]]:
+def _walk(root: bytes, below: bytes) -> Iterator[tuple[bytes, str]]:
     """(path below root, what is wrong with it). Linked folders are followed, but never into a folder they lie in."""
-    folder = os.path.join(root, below) if below else root
-    try:
-        found = os.stat(folder)
-        place = (found.st_dev, found.st_ino)
-        if place in above:
-            yield below, "symlink loop"
-            return
-        subfolders: list[bytes] = []
-        names = _sorted(_files(folder, subfolders))
-    except OSError:
-        yield below, "unreadable"
-        return
-    for name in names:
-        yield os.path.join(below, name), ""
-    for name in sorted(subfolders):
-        yield from _walk(root, os.path.join(below, name), above | {place})
+    waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(below, frozenset())]  # and the folders above it
+    while waiting:
+        below, above = waiting.pop()
+        folder = os.path.join(root, below) if below else root
+        try:
+            found = os.stat(folder)
+            place = (found.st_dev, found.st_ino)
+            if place in above:
+                yield below, "symlink loop"
+                continue
+            subfolders: list[bytes] = []
+            names = _sorted(_files(folder, subfolders))
+        except OSError:
+            yield below, "unreadable"
+            continue
+        for name in names:
+            yield os.path.join(below, name), ""
+        for name in sorted(subfolders, reverse=True):
+            waiting.append((os.path.join(below, name), above | {place}))
 
 
 def _files(folder: bytes, subfolders: list[bytes]) -> Iterator[bytes]:

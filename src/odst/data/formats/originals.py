@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from odst.data.formats.arrays import ArraySource
+from odst.data.formats.arrays import ArraySource, load_npy, numbered
 from odst.data.formats.unpickling import load_arrays
 from odst.data.images import Images
+from odst.data.items import label_text
 from odst.data.views import ColumnMajor, Concatenated
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
+LARGEST = 9_999  # no set that is published in these formats has a label above it
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 _TRAIN_BATCH = re.compile(r"(train_)?data_batch_(\d+)(\.bin)?")  # train_data_batch_1 is ImageNet-32's
@@ -133,11 +135,13 @@ def _pickled_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
     found = next((key for key in keys if isinstance(batch, dict) and key in batch), None)
     if found is None or not isinstance(x := batch.get("data"), np.ndarray) or x.dtype != np.uint8:
         raise UserError(f"{file}: no images and labels in this pickle. A batch holds `data` (uint8) and one of {keys}.")
-    y = np.asarray(batch[found]).astype(np.int64).reshape(-1) - (
-        1 if "mean" in batch else 0
-    )  # ImageNet-32 counts from 1
-    x = x if x.ndim == 4 else _upright(x)
-    if len(x) != len(y) or x.shape[1:] != (x.shape[1], x.shape[1], 3):
+    with refused(str(file), "a batch whose labels are numbers", "Fetch it again."):
+        y = np.asarray(batch[found]).reshape(-1)
+    first = 1 if "mean" in batch else 0  # ImageNet-32 counts from 1
+    y = numbered(file, y, first, LARGEST) - first
+    planes = x.ndim == 2 and x.shape[1] > 0 and x.shape[1] == 3 * round((x.shape[1] / 3) ** 0.5) ** 2
+    x = _upright(x) if planes else x
+    if x.ndim != 4 or len(x) != len(y) or x.shape[1:] != (x.shape[1], x.shape[1], 3):
         raise UserError(f"{file}: {len(y)} labels for images of shape {x.shape}. The batch is damaged; fetch it again.")
     return x, y
 
@@ -152,10 +156,15 @@ def _class_names(file: Path, K: int) -> tuple[str, ...]:
     for name, key in (("batches.meta", "label_names"), ("meta", "fine_label_names")):
         if file.suffix != ".bin" and (meta := file.with_name(name)).is_file():
             with meta.open("rb") as opened:
-                return tuple(load_arrays(opened, meta)[key])
+                names = load_arrays(opened, meta)
+            named = names.get(key) if isinstance(names, dict) else None
+            if not isinstance(named, list | tuple) or not all(isinstance(one, str | bytes) for one in named):
+                raise UserError(f"{meta}: no list of names under {key!r} in it. Fetch the set again.")
+            return tuple(map(label_text, named))
     for name in ("batches.meta.txt", "fine_label_names.txt"):
         if file.suffix == ".bin" and (meta := file.with_name(name)).is_file():
-            return tuple(meta.read_text().split())
+            with refused(str(meta), "a list of names", "Fetch the set again."):
+                return tuple(meta.read_text(encoding="utf-8").split())
     return CIFAR10 if K <= 10 else tuple(map(str, range(K)))
 
 
@@ -177,7 +186,7 @@ def read_svhn(path: Path) -> Stored:
             f"{path}: X is {x.dtype} {x.shape} with {len(y)} labels; SVHN has uint8 (32, 32, 3, n) and n labels."
         )
     raw = np.asfortranarray(x).reshape(3072, -1, order="F").T
-    return Stored(path, ColumnMajor(raw), y.astype(np.int64) % 10, tuple(map(str, range(10))))
+    return Stored(path, ColumnMajor(raw), numbered(path, y, 0, 10) % 10, tuple(map(str, range(10))))
 
 
 def read_tiny_images(path: Path) -> Stored:
@@ -194,7 +203,10 @@ def read_cifar10_1(path: Path) -> Stored:
     labels = path.with_name(path.name.replace("_data", "_labels"))
     if not labels.is_file():
         raise UserError(f"{path}: its labels {labels.name} are not beside it. Type `odst data get cifar10.1`.")
-    return Stored(path, _array(path), _array(labels).astype(np.int64), CIFAR10)
+    x, y = load_npy(path, "r"), load_npy(labels, "r")
+    if y.shape != x.shape[:1]:
+        raise UserError(f"{labels}: labels of shape {y.shape} for {len(x)} images. Type `odst data get cifar10.1`.")
+    return Stored(path, x, numbered(labels, y, 0, 9), CIFAR10)
 
 
 def _corruptions() -> tuple[str, ...]:
@@ -210,12 +222,12 @@ def corruption_labels(folder: Path) -> np.ndarray:
             f"{folder}: {len(absent)} of the 16 files of CIFAR-C are not there, {absent[0]}.npy first. "
             "Type `odst data get cifar10-c` or cifar100-c, or give the folder that holds labels.npy."
         )
-    labels = _array(folder / "labels.npy")
+    labels = load_npy(folder / "labels.npy", "r")
     if labels.ndim != 1 or len(labels) == 0 or len(labels) % 5:
         raise UserError(
             f"{folder / 'labels.npy'}: expected one label per image of five levels, got shape {labels.shape}."
         )
-    return labels.astype(np.int64)
+    return numbered(folder / "labels.npy", labels, 0, LARGEST)
 
 
 def read_corruptions(folder: Path) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
@@ -223,7 +235,7 @@ def read_corruptions(folder: Path) -> Iterator[tuple[str, int, np.ndarray, np.nd
     labels = corruption_labels(folder)
     n = len(labels) // 5
     for name in _corruptions():
-        x = _array(folder / f"{name}.npy")
+        x = load_npy(folder / f"{name}.npy", "r")
         if x.dtype != np.uint8 or x.ndim != 4 or x.shape[3] != 3 or len(x) != len(labels):
             raise UserError(
                 f"{folder / name}.npy: expected {len(labels)} uint8 images (height, width, 3) to go with labels.npy, "
@@ -232,11 +244,3 @@ def read_corruptions(folder: Path) -> Iterator[tuple[str, int, np.ndarray, np.nd
         for level in range(1, 6):
             rows = slice((level - 1) * n, level * n)
             yield name, level, x[rows], labels[rows]
-
-
-def _array(path: Path) -> np.ndarray:
-    """Mapped, not loaded, and never unpickled."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path}: not a whole .npy file ({error}). Fetch it again.") from None

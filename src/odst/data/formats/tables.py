@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.items import Encoded, Files, file_uri, label_text, portions
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 PATHS = ("path", "file", "file_name", "filename", "image", "uri", "source")
 PICTURES = ("image", "img", "picture")
 PART_BYTES = 4 << 20  # of encoded pictures that are sent to a decoding process at a time
+DAMAGED = ("a readable parquet file", "Fetch or write it again.")
 LABELS = ("label", "class", "fine_label", "category", "target")
 
 
@@ -56,12 +57,13 @@ class PictureTable:
             )
 
     def _values(self, query: dict[str, str]) -> str:
-        found = pq.read_table(self.path, columns=list(query))
+        with refused(str(self.path), *DAMAGED):
+            found = pq.read_table(self.path, columns=list(query))
         values = {column: sorted(map(str, found[column].unique().to_pylist()))[:20] for column in query}
         return "; ".join(f"{column} is one of {', '.join(some)}" for column, some in values.items()) + "."
 
     def count(self) -> int:
-        with pq.ParquetFile(self.path) as file:
+        with refused(str(self.path), *DAMAGED), pq.ParquetFile(self.path) as file:
             return sum(len(self._rows(file, group)) for group in range(file.metadata.num_row_groups))
 
     def _rows(self, file: pq.ParquetFile, group: int) -> np.ndarray:
@@ -76,7 +78,7 @@ class PictureTable:
     def parts(self, start: int, most: int) -> Iterator[Encoded]:
         columns = list(dict.fromkeys(self._columns()))
         first = 0
-        with pq.ParquetFile(self.path, buffer_size=1 << 20) as file:
+        with refused(str(self.path), *DAMAGED), pq.ParquetFile(self.path, buffer_size=1 << 20) as file:
             for group in range(file.metadata.num_row_groups):
                 rows = self._rows(file, group)
                 skipped = min(start, len(rows))
@@ -105,25 +107,26 @@ class PictureTable:
 
     def _part(self, batch: pa.RecordBatch, rows: np.ndarray) -> Encoded:
         pictures = batch.column(0)
+        paths: list[str | None] = [None] * len(pictures)
         if pa.types.is_struct(pictures.type):
-            fields = [field.name for field in pictures.type]
-            paths = pictures.field("path").to_pylist() if "path" in fields else [None] * len(pictures)
+            if "path" in [field.name for field in pictures.type]:
+                paths = [None if path is None else str(path) for path in pictures.field("path").to_pylist()]
             pictures = pictures.field("bytes")
-        else:
-            paths = [None] * len(pictures)
         labels = None
         if self.label:
             labels = [self._name(value) for value in batch.column(1).to_pylist()]
         return Encoded(self.path, rows, pictures.to_pylist(), paths, labels)
 
     def _name(self, value: Any) -> str | None:
-        if value is None or (self.names is not None and value == -1):  # Hugging Face's mark for "no label"
+        if (
+            value is None or value != value or (self.names is not None and value == -1)
+        ):  # Hugging Face's mark for "no label"
             return None
         if self.names is None:
             return label_text(value)
-        if not 0 <= value < len(self.names):
+        if not isinstance(value, int) or not 0 <= value < len(self.names):
             raise UserError(
-                f"{self.path}: label {value} is none of the {len(self.names)} names in its metadata. Mend the file."
+                f"{self.path}: label {value!r} is none of the {len(self.names)} names in its metadata. Mend the file."
             )
         return self.names[value]
 
@@ -139,10 +142,7 @@ class PathList:
         columns = table_columns(path)
         column = choose(str(path), "path", columns, PATHS, query.pop("path", None))
         if column is None:
-            likely = ", ".join(PATHS)
-            raise UserError(
-                f"{path}: no column of paths ({likely}). Its columns are {', '.join(columns)}: name one, as in {path.name}?path={columns[0]}"
-            )
+            raise UserError(no_path_column(path, columns))
         self.column = column
         self.label = choose(str(path), "label", columns, LABELS, query.pop("label", None))
         self.where = query
@@ -167,6 +167,13 @@ class PathList:
 
     def _columns(self) -> list[str]:
         return list(dict.fromkeys([self.column, *([self.label] if self.label else []), *self.where]))
+
+
+def no_path_column(path: Path, columns: list[str]) -> str:
+    likely = ", ".join(PATHS)
+    if not columns:
+        return f"{path}: neither pictures nor paths in this table: its columns are lists or records. Give a column of either."
+    return f"{path}: no column of paths ({likely}). Its columns are {', '.join(columns)}: name one, as in {path.name}?path={columns[0]}"
 
 
 def _path(text: str) -> bytes:
@@ -220,16 +227,19 @@ def _header(path: Path) -> list[str]:
 
 
 def _parquet_rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
-    with pq.ParquetFile(path) as file:
+    with refused(str(path), *DAMAGED), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(4096, columns=columns):
             yield from batch.to_pylist()
 
 
 def read_schema(path: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable parquet file ({error}). Fetch or write it again.") from None
+    with refused(str(path), *DAMAGED):
+        schema = pq.read_schema(path)
+    if not schema.names:
+        raise UserError(f"{path}: this table has no columns. Give one with a column `image` or `path`.")
+    if twice := {name for name in schema.names if schema.names.count(name) > 1}:
+        raise UserError(f"{path}: two of its columns are called {min(twice)!r}. Rename one.")
+    return schema
 
 
 def open_parquet(path: Path, query: dict[str, str]) -> PictureTable | PathList:
@@ -254,7 +264,7 @@ def plain_columns(schema: pa.Schema) -> list[str]:
 
 def holds_pictures(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        return any(field.name == "bytes" for field in kind)
+        return any(field.name == "bytes" and holds_pictures(field.type) for field in kind)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
@@ -263,6 +273,7 @@ def class_names(schema: pa.Schema, column: str) -> list[str] | None:
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         names = features[column]["names"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return [label_text(name) for name in names] if isinstance(names, list) else None
+    texts = isinstance(names, list) and all(isinstance(name, str | int) for name in names)
+    return [label_text(name) for name in names] if texts else None

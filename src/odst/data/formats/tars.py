@@ -13,7 +13,7 @@ import numpy as np
 
 from odst.data.decoding import ENDINGS, Rejected, check_head
 from odst.data.items import Item, file_uri, label_text, portions, quoted
-from odst.errors import UserError
+from odst.errors import UserError, refused
 
 LABEL_KEYS = ("label", "cls", "class")
 
@@ -42,11 +42,9 @@ class Tar:
 
     def __init__(self, path: Path):
         self.name, self.path = str(path), path
-        try:
+        advice = "Only uncompressed tars can be read at random: unpack it with gunzip, or make it again."
+        with refused(str(path), "a readable tar", advice):
             tarfile.open(path, "r:").close()
-        except (tarfile.TarError, OSError) as error:
-            advice = "Only uncompressed tars can be read at random: unpack it with gunzip, or make it again."
-            raise UserError(f"{path}: not a readable tar ({error}). {advice}") from None
         if next(self._samples(), None) is None:
             raise UserError(f"{path}: there is no file in this tar. Give a tar of image files.")
 
@@ -97,11 +95,13 @@ class Tar:
 
 def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
     """The member whose header stands at `tar.offset`, or None and the offset as it was."""
+    at = tar.offset
     try:
         member = tar.next()
-    except tarfile.TarError:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError):  # of a header that is none
+        tar.offset = at
         return None
-    if member is not None and member.size < 0:  # it would lead back, and round and round
+    if member is not None and not 0 <= member.size < 1 << 62:  # it would lead back, round and round, or nowhere
         tar.offset = member.offset
         return None
     return member
@@ -146,7 +146,7 @@ def _label(file: BinaryIO, member: Member) -> str | None:
         return label_text(data.strip())
     try:
         record = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     value = next((record[key] for key in LABEL_KEYS if key in record), None) if isinstance(record, dict) else None
     return label_text(value) if isinstance(value, str | int) else None

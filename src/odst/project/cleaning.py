@@ -1,0 +1,147 @@
+"""A val_out that `odst init` made, cleaned by eye: marks move lines between val_out.csv and val_out_aside.csv.
+
+The automatic trim takes out what looks most like a class, whether it is of one or not, and so makes thresholds too low just
+where it matters. Marks undo that: images of the classes leave val_out, class-like ones of no class come back to it.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odst.data.exclusions import IDENTITY
+from odst.data.images import Pool
+from odst.data.loading import load_pool
+from odst.data.sets import DataSection
+from odst.errors import UserError
+from odst.evaluation.contract import interval
+from odst.files import digest, whole
+from odst.locks import lock
+from odst.run.config import read_config
+from odst.run.marks import NONE, RELABELLED, RIGHT, VAL_OUT, WRONG, Mark, check_marks, read_marks
+from odst.seeds import stream
+
+KEPT, ASIDE = "val_out.csv", "val_out_aside.csv"
+Rows = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A project's two lists, the most class-like first, and the pool they are of."""
+
+    folder: Path
+    kept: Rows
+    aside: Rows
+    pool: Pool
+    classes: tuple[str, ...]
+    seed: int
+
+    @property
+    def hash(self) -> str:
+        """The same before and after lines have moved."""
+        return digest([self.pool.id, sorted(int(row["pool_id"]) for row in self.kept + self.aside)])
+
+    def ids(self, rows: Rows) -> np.ndarray:
+        return np.array([int(row["pool_id"]) for row in rows], np.int64)
+
+    def drawn(self, draws: int) -> np.ndarray:
+        """Pool ids of a uniform sample of val_out, in the order shown. Drawn from both lists by the same key, so that moving
+        lines does not draw others."""
+        ids = np.sort(self.ids(self.kept + self.aside))
+        order = stream(self.seed, "val_out", "review").permutation(len(ids))
+        inside = set(self.ids(self.kept).tolist())
+        return np.array([j for j in ids[order].tolist() if j in inside][:draws], np.int64)
+
+
+def open_cleaning(folder: Path) -> Cleaning:
+    config = read_config(str(folder / "odst.toml"), {})
+    for name in (KEPT, ASIDE):
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder / name}: there is no such list. It is there where `odst init` has made val_out itself."
+            )
+    section = config.data
+    if section.labelled is None or section.pool is None:
+        raise UserError(f"{folder}: its config names no labelled images or no pool, so there is nothing to review.")
+    pool = load_pool(
+        DataSection(labelled=section.labelled, pool=section.pool, size=section.size, fit=section.fit), None, ()
+    )
+    labels = section.read(section.labelled, labelled=True).labels or []
+    rows = {name: _read(folder / name, pool) for name in (KEPT, ASIDE)}
+    return Cleaning(folder, rows[KEPT], rows[ASIDE], pool, tuple(sorted(set(labels))), config.run.seed)
+
+
+def _read(file: Path, pool: Pool) -> Rows:
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as text:
+            rows = list(csv.DictReader(text))
+        rows.sort(key=lambda row: -float(row["log_odds"]))
+        if any(not 0 <= int(row["pool_id"]) < len(pool) for row in rows):
+            raise ValueError("a pool id lies outside the pool")
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{file}: not a list of `odst init` ({error}). Run `odst init` again with a new --out."
+        ) from None
+    return rows
+
+
+def contamination(found: int, n: int) -> str:
+    """What a uniform sample says of the whole val_out."""
+    low, high = interval(found, n)
+    return f"{found} of {n} show one of your classes: {100 * found / n:.1f} % of val_out (95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
+    """Move the lines that the marks ask for; what to tell the user."""
+    marks: list[Mark] = []
+    for file in files:
+        own = read_marks(file)
+        if any(mark.mode != VAL_OUT for mark in own):
+            raise UserError(f"{file}: these marks are of a run's selection. Give them to `odst run RUN --marks`.")
+        if any(mark.run_hash != one.hash for mark in own):
+            raise UserError(
+                f"{file}: these marks are of another val_out. Make the page again with `odst review {one.folder} --val-out`."
+            )
+        check_marks(own, str(file), one.pool, one.classes)
+        marks += own
+    said: dict[int, set[str]] = {}
+    for mark in marks:
+        said.setdefault(mark.pool_id, set()).add(mark.verdict)
+    ours = {j for j, verdicts in said.items() if verdicts & {WRONG, RELABELLED}}  # the stricter counts
+    foreign = {j for j, verdicts in said.items() if verdicts == {NONE}}
+    leave = [row for row in one.kept if int(row["pool_id"]) in ours]
+    come = [row for row in one.aside if int(row["pool_id"]) in foreign]
+    torn = sorted(j for j, verdicts in said.items() if verdicts & {WRONG, RELABELLED} and verdicts & {RIGHT, NONE})
+    lines = [f"two people disagree on pool id {j}: it is taken to show one of your classes" for j in torn]
+    lines += _estimate(one, marks, ours)
+    with lock(one.folder, f"odst review {one.folder} --val-out"):
+        _write(one.folder / ASIDE, [row for row in one.aside if row not in come] + leave)
+        _write(one.folder / KEPT, [row for row in one.kept if row not in leave] + come)
+    lines.append(f"{len(leave)} images of your classes left val_out, {len(come)} foreign ones came back to it.")
+    if leave or come:
+        lines.append("Runs that were made with the old val_out stay as they are; begin a new one.")
+    return lines
+
+
+def _estimate(one: Cleaning, marks: Sequence[Mark], ours: set[int]) -> list[str]:
+    draws = {mark.draws for mark in marks if mark.draws}
+    if not draws:
+        return ["Only class-like images were looked at, so nothing is said of how clean val_out is."]
+    drawn = one.drawn(max(draws)).tolist()
+    seen = {mark.pool_id for mark in marks if mark.draws}
+    if not seen >= set(drawn):
+        return [
+            f"{len(seen & set(drawn))} of {len(drawn)} of the uniform sample seen: its estimate counts when all are."
+        ]
+    return [f"Before this: {contamination(len(ours & set(drawn)), len(drawn))}."]
+
+
+def _write(file: Path, rows: Rows) -> None:
+    rows = sorted(rows, key=lambda row: -float(row["log_odds"]))
+    with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
+        lines: Any = csv.DictWriter(out, ["pool_id", "looks_like", "log_odds", "source", IDENTITY], lineterminator="\n")
+        lines.writeheader()
+        lines.writerows({key: row.get(key, "") for key in lines.fieldnames} for row in rows)

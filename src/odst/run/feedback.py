@@ -1,0 +1,99 @@
+"""Marks fed back: what people said of pool images becomes part of the sets of a run.
+
+Right and relabelled images join T with hard labels, those of none of the classes join val_out, and both leave the pool; a
+wrong one stays in the pool and is never selected as that class. Marks on images that are excluded already are passed over: the
+leak guard, or the list of val_out, has the last word.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odst.data.images import Data, Labelled, Pool, is_counted
+from odst.errors import UserError
+from odst.files import digest
+from odst.run.marks import NONE, RELABELLED, Settled, check_marks, read_marks, settle
+
+log = logging.getLogger("odst")
+
+
+def settled_marks(files: str | Sequence[str], pool: Pool | None, classes: Sequence[str]) -> Settled | None:
+    """What the files say of this pool, one mark an image; None without files, or while the pool is only counted."""
+    files = (files,) if isinstance(files, str) else files
+    if not files:
+        return None
+    if pool is None:
+        raise UserError(
+            f"{files[0]}: marks are of pool images, and this run has no pool. Set data.pool, or take data.marks out."
+        )
+    if is_counted(pool.x):
+        return None
+    marks = []
+    for file in files:
+        own = read_marks(Path(file))
+        check_marks(own, str(file), pool, classes)
+        marks += own
+    return settle(marks)
+
+
+def with_marks(data: Data, settled: Settled | None) -> Data:
+    if settled is None or data.pool is None:
+        return data
+    pool, x = marked_pool(data.pool, settled, data.classes), data.pool.x
+    taught, none = _taught(data.pool, settled), _foreign(data.pool, settled)
+    T, val_out = data.labelled, data.val_out
+    if taught:
+        ids = np.array(list(taught), np.int64)
+        y = np.array([data.classes.index(name) for name in taught.values()], np.int64)
+        T = Labelled(np.concatenate([T.x[:], x[ids].astype(T.x.dtype, copy=False)]), np.concatenate([T.y, y]))
+    if len(none):
+        rows = x[none]
+        val_out = rows if val_out is None else np.concatenate([val_out[:], rows.astype(val_out.dtype, copy=False)])
+    return replace(data, labelled=T, val_out=val_out, pool=pool)
+
+
+def marked_pool(pool: Pool, settled: Settled, classes: Sequence[str]) -> Pool:
+    """The pool without what has joined T or val_out, and with what is ruled out."""
+    gone = [*_taught(pool, settled), *_foreign(pool, settled).tolist()]
+    number = {name: c for c, name in enumerate(classes)}
+    barred = [(j, number[name]) for j, name in settled.barred]
+    return replace(
+        pool,
+        excluded=np.union1d(pool.excluded, np.array(gone, np.int64)),
+        barred=np.array(barred, np.int64).reshape(-1, 2),
+    )
+
+
+def describe_marks(settled: Settled, pool: Pool) -> dict[str, Any]:
+    """For run.json; `pool` is the one before the marks."""
+    taught = _taught(pool, settled)
+    relabelled = sum(mark.verdict == RELABELLED and mark.pool_id in taught for mark in settled.marks)
+    foreign, there = len(_foreign(pool, settled)), _there(pool, settled)
+    return {
+        "images": len(settled.marks),
+        "right": len(taught) - relabelled,
+        "relabelled": relabelled,
+        "none": foreign,
+        "wrong": len({j for j, _ in settled.barred if j in there} - taught.keys()) - foreign,
+        "disagreements": len(settled.disagreements),
+        "hash": digest([[mark.to_json() for mark in settled.marks], settled.barred]),
+    }
+
+
+def _there(pool: Pool, settled: Settled) -> set[int]:
+    ids = np.array([mark.pool_id for mark in settled.marks], np.int64)
+    return set(np.setdiff1d(ids, pool.excluded).tolist())
+
+
+def _taught(pool: Pool, settled: Settled) -> dict[int, str]:
+    there = _there(pool, settled)
+    return {mark.pool_id: mark.teaches for mark in settled.marks if mark.teaches and mark.pool_id in there}
+
+
+def _foreign(pool: Pool, settled: Settled) -> np.ndarray:
+    there = _there(pool, settled)
+    return np.array([m.pool_id for m in settled.marks if m.verdict == NONE and m.pool_id in there], np.int64)

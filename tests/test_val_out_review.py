@@ -1,0 +1,156 @@
+"""A val_out by eye: marks move lines, the random sample says how clean it was, and everything else is one line."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from browser import CHROMIUM, chromium
+from commands import fails, odst
+from odst.project.cleaning import Cleaning, open_cleaning
+from odst.run.marks import Mark, write_marks
+from odst.seeds import stream
+from runs import SIDE, bars
+
+NAMES = ("across", "down")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `odst init` makes of a user's folders; a pool picture is named after what it shows."""
+    root, rng = tmp_path_factory.mktemp("project"), stream(0, "val_out review")
+    for c, name in enumerate(NAMES):
+        (root / "labelled" / name).mkdir(parents=True)
+        for i, x in enumerate(bars(rng, np.full(12, c))):
+            Image.fromarray(x).save(root / "labelled" / name / f"{i}.png")
+    (root / "pool").mkdir()
+    kind = rng.choice([-1, -1, -1, -1, 0, 1], size=500)
+    for j, (x, c) in enumerate(zip(bars(rng, kind), kind, strict=True)):
+        Image.fromarray(x).save(root / "pool" / f"{'other' if c < 0 else NAMES[c]}-{j}.png")
+    result = odst("init", root, "--size", SIDE)
+    assert result.code == 0, result.err
+    assert "--val-out" in result.out
+    return root
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    """Lists of its own, over the same pool."""
+    for file in ("val_out.csv", "val_out_aside.csv"):
+        (tmp_path / file).write_bytes((made / file).read_bytes())
+    text = (made / "odst.toml").read_text(encoding="utf-8")
+    for name in ("labelled", "odst-pool"):
+        text = text.replace(f'"{name}', f'"{made / name}')
+    (tmp_path / "odst.toml").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def shows(one: Cleaning, j: int) -> str:
+    return re.split(r"[-/]", one.pool.source(np.array([j]))[0])[-2]
+
+
+def ids(file: Path) -> set[int]:
+    with open(file, encoding="utf-8") as text:
+        return {int(row["pool_id"]) for row in csv.DictReader(text)}
+
+
+def marks(one: Cleaning, drawn: list[int], others: list[int], draws: int) -> list[Mark]:
+    """The truth of these images."""
+    found = []
+    for j in drawn + others:
+        what = shows(one, j)
+        verdict = "none" if what == "other" else "relabelled"
+        hash_ = one.pool.content_hash(np.array([j]))[0]
+        label = what if verdict == "relabelled" else None
+        found.append(Mark(j, hash_, one.hash, 0, "val_out", "", verdict, label, draws if j in drawn else None, "anna"))
+    return found
+
+
+def test_marks_move_lines_and_the_random_sample_says_how_clean_it_was(project: Path) -> None:
+    one = open_cleaning(project)
+    drawn = one.drawn(20).tolist()
+    every = one.ids(one.kept + one.aside).tolist()
+    write_marks(project / "marks.json", marks(one, drawn, [j for j in every if j not in drawn], 20))
+    bad = sum(shows(one, j) != "other" for j in drawn)
+    result = odst("review", project, "--val-out", "--marks", project / "marks.json")
+    assert result.code == 0, result.err
+    assert f"{bad} of {len(drawn)} show one of your classes" in result.out and "95 % interval" in result.out
+    assert ids(project / "val_out.csv") == {j for j in every if shows(one, j) == "other"}
+    assert ids(project / "val_out_aside.csv") == {j for j in every if shows(one, j) != "other"}
+    assert open_cleaning(project).hash == one.hash  # a second look is of the same lists
+    assert odst("run", project / "odst.toml", "--dry-run", "--quiet").code == 0
+
+
+def test_two_people_who_disagree_take_it_out_of_val_out(project: Path) -> None:
+    one = open_cleaning(project)
+    j = int(one.kept[0]["pool_id"])
+    mark = replace(marks(one, [j], [], 20)[0], verdict="right", label=None)
+    write_marks(project / "a.json", [mark])
+    write_marks(project / "b.json", [replace(mark, verdict="wrong", who="ben")])
+    result = odst("review", project, "--val-out", "--marks", project / "a.json", "--marks", project / "b.json")
+    assert result.code == 0 and f"disagree on pool id {j}" in result.out
+    assert j in ids(project / "val_out_aside.csv") and j not in ids(project / "val_out.csv")
+    assert "of the uniform sample seen" in result.out  # which says nothing yet
+
+
+def test_the_draws_are_of_val_out_and_uniform(project: Path) -> None:
+    one = open_cleaning(project)
+    kept = one.ids(one.kept)
+    assert set(one.drawn(30).tolist()) <= set(kept.tolist()) and len(set(one.drawn(30).tolist())) == min(30, len(kept))
+    counts = sum(np.isin(kept, replace(one, seed=s).drawn(10)) for s in range(300))
+    assert abs(counts - 300 * 10 / len(kept)).max() < 6 * np.sqrt(300 * 10 / len(kept))
+
+
+def test_marks_that_do_not_belong_move_nothing(project: Path, tmp_path: Path) -> None:
+    one = open_cleaning(project)
+    mark = marks(one, [int(one.kept[0]["pool_id"])], [], 20)[0]
+    for change, said in (
+        ({"run_hash": "0"}, "of another val_out"),
+        ({"mode": "triage", "name": "across"}, "of a run's selection"),
+        ({"content_hash": "0"}, "of another pool"),
+        ({"verdict": "relabelled", "label": "zebra"}, "the class 'zebra'"),
+    ):
+        write_marks(project / "marks.json", [replace(mark, **change)])
+        before = (project / "val_out.csv").read_bytes(), (project / "val_out_aside.csv").read_bytes()
+        assert said in fails("review", project, "--val-out", "--marks", project / "marks.json")
+        assert before == ((project / "val_out.csv").read_bytes(), (project / "val_out_aside.csv").read_bytes())
+    (project / "val_out_aside.csv").unlink()
+    assert "there is no such list" in fails("review", project, "--val-out")
+    assert "goes with --val-out" in fails("review", project, "--marks", project / "marks.json")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_person_cleans_it_in_the_browser(project: Path, tmp_path: Path) -> None:
+    assert odst("review", project, "--val-out", "--draws", 20).code == 0
+    one = open_cleaning(project)
+    with chromium(tmp_path / "profile") as page:
+        page.view(1200, 900)
+        page.open(project / "val_out.html")
+        drawn = page.run("mode.pages.flatMap(p => p.tiles.map(t => t.id))")
+        assert drawn == one.drawn(20).tolist()
+        for j in drawn:
+            if shows(one, j) != "other":
+                page.click(f'.tile[data-id="{j}"]')
+                page.run(f"document.querySelector('.tile[data-id=\"{j}\"]').focus()")
+                page.key("x")  # takes the click back
+                page.key(str(NAMES.index(shows(one, j)) + 1))
+        page.key("Enter")
+        said = page.run("document.getElementById('live').textContent")
+        page.click('input[value="triage"]')
+        for _ in range(page.run("mode.pages.length")):
+            page.key("Enter")
+        file = page.download("#json", tmp_path, "marks-val_out.json")
+        assert page.faults == []
+    bad = sum(shows(one, j) != "other" for j in drawn)
+    words = f"{bad} of {len(drawn)} show one of your classes"
+    assert words in said
+    result = odst("review", project, "--val-out", "--marks", file)
+    assert result.code == 0 and words in result.out
+    assert {m["verdict"] for m in json.loads(file.read_text())["marks"]} <= {"right", "relabelled"}
+    assert not {j for j in drawn if shows(one, j) != "other"} & ids(project / "val_out.csv")

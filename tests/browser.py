@@ -104,6 +104,10 @@ class Page:
     def click(self, selector: str, *, shift: bool = False) -> None:
         """With the mouse, in the middle of what the selector finds, brought into view first."""
         place = f"document.querySelector({json.dumps(selector)})"
+        end = time.monotonic() + 20
+        while not self.run(f"Boolean({place})"):
+            assert time.monotonic() < end, f"there is no {selector}"
+            self.run("new Promise(done => setTimeout(done, 50))")
         self.run(f"{place}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
         x, y = self.run(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({place}.getBoundingClientRect())")
         hit = self.run(f"{place}.contains(document.elementFromPoint({x}, {y}))")

@@ -118,8 +118,8 @@ def test_one_module_names_each_file_of_a_run() -> None:
 def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
-        "run.audit", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation", "run.quick_base", "run.round_note",
-        "run.selection_file", "run.torchrun",
+        "run.audit", "run.bases", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation",
+        "run.quick_base", "run.round_folder", "run.round_note", "run.selection_file", "run.torchrun",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}
     for file in ROOT.rglob("*.py"):

@@ -17,9 +17,11 @@ from commands import fails, odst
 from odst.data.packing import build_pool
 from odst.data.reading import read_set
 from odst.exchange.names import folder_names
+from odst.run.audit import check_own
 from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
+from odst.run.marks import Mark, read_marks
 from runs import SIDE, bars
 
 NAMES = ("Cat", "a/b", "cat")  # none of them a folder's name everywhere: a slash, and two that differ in case
@@ -100,6 +102,10 @@ def table(run: Path) -> list[dict[str, Any]]:
 
 def inside(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
+
+
+def marked(row: dict[str, Any]) -> str:
+    return f"{row['pool_id']:012d}-{row['content_hash'][:8]}"
 
 
 def take(run: Path, to: str, out: Path, *words: str) -> str:
@@ -228,9 +234,9 @@ def test_fiftyone_gets_its_image_classification_layout(run, table, tmp_path) -> 
     labels = json.loads((tmp_path / "out" / "labels.json").read_text())
     assert set(labels) == {"classes", "labels"} and labels["classes"] == list(NAMES)
     files = {file.stem for file in (tmp_path / "out" / "data").iterdir()}
-    assert files == set(labels["labels"]) == {f"{row['pool_id']:012d}" for row in table}
+    assert files == set(labels["labels"]) == set(map(marked, table))
     for row in table:
-        found = labels["labels"][f"{row['pool_id']:012d}"]
+        found = labels["labels"][marked(row)]
         assert labels["classes"][found["label"]] == row["class"] and found["confidence"] == row["probability"]
         assert found["attributes"]["content_hash"] == row["content_hash"]
 
@@ -316,3 +322,135 @@ def test_names_of_folders_are_safe_everywhere_and_no_two_are_alike() -> None:
         assert name[0] not in ". " and name[-1] not in ". "
         assert name.partition(".")[0].casefold() not in ("con", "nul")
     assert folders[0] == "cat" and folder_names(["plain", "it's & 😀"]) == ["plain", "it's & 😀"]
+
+
+# and back ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def annotated(run, table, tmp_path) -> list[dict[str, Any]]:
+    """The tasks as Label Studio exports them: the first right, the second another class, the third none, the fourth skipped."""
+    take(run, "labelstudio", tmp_path / "tasks")
+    tasks = json.loads((tmp_path / "tasks" / "tasks.json").read_text())
+    second = next(name for name in NAMES if name != table[1]["class"])
+    for i, choice in enumerate((table[0]["class"], second, "none of these", table[3]["class"])):
+        result = {
+            "id": "x",
+            "from_name": "class",
+            "to_name": "image",
+            "type": "choices",
+            "value": {"choices": [choice]},
+        }
+        tasks[i]["annotations"] = [
+            {
+                "id": 100 + i,
+                "completed_by": {"id": 1, "email": "anna@example.org"},
+                "result": [result],
+                "was_cancelled": i == 3,
+                "created_at": "2026-01-02T03:04:05Z",
+                "updated_at": "2026-01-02T03:04:05Z",
+            }
+        ]
+    for i, task in enumerate(tasks):
+        task |= {"id": i + 1, "annotations": task.get("annotations", []), "predictions": []}
+    return tasks
+
+
+def brought(run: Path, file: Path) -> tuple[list[Mark], str]:
+    """What an import keeps, taken away again: the run is shared by the tests."""
+    result = odst("review", run, "--import", file, "--round", "2")
+    assert result.code == 0, result.err
+    (kept,) = (run / "marks").iterdir()
+    marks = read_marks(kept)
+    check_own(RunDir(run), marks, "imported")
+    kept.unlink()
+    return marks, result.out
+
+
+def expected(table: list[dict[str, Any]]) -> list[tuple[int, str, str | None]]:
+    second = next(name for name in NAMES if name != table[1]["class"])
+    ids = [row["pool_id"] for row in table]
+    return [(ids[0], "right", None), (ids[1], "relabelled", second), (ids[2], "none", None)]
+
+
+def test_label_studios_annotations_come_back_as_marks_that_never_count_for_a_certificate(
+    run, table, annotated, tmp_path
+) -> None:
+    (tmp_path / "export.json").write_text(json.dumps(annotated))
+    marks, said = brought(run, tmp_path / "export.json")
+    assert [(mark.pool_id, mark.verdict, mark.label) for mark in marks] == expected(table)
+    assert {(mark.mode, mark.draws, mark.who, mark.round) for mark in marks} == {
+        ("triage", None, "anna@example.org", 2)
+    }
+    assert [mark.name for mark in marks] == [row["class"] for row in table[:3]]
+    assert f"{len(table) - 3} pictures are skipped or not annotated" in said
+
+
+def test_label_studios_short_export_gives_the_same_marks(run, table, annotated, tmp_path) -> None:
+    short = [
+        {**task["data"], "id": task["id"], "annotator": 7, "annotation_id": 5, "created_at": "2026-01-02",
+         "class": task["annotations"][0]["result"][0]["value"]["choices"][0]}
+        for task in annotated[:3]
+    ]  # fmt: skip
+    (tmp_path / "min.json").write_text(json.dumps(short))
+    marks, _ = brought(run, tmp_path / "min.json")
+    assert [(mark.pool_id, mark.verdict, mark.label) for mark in marks] == expected(table)
+    assert {mark.who for mark in marks} == {"7"}
+
+
+@pytest.mark.parametrize("kind", ["numbers", "names", "attributes", "samples"])
+def test_of_fiftyones_labels_those_that_were_changed_are_marks(run, table, tmp_path, kind) -> None:
+    take(run, "fiftyone", tmp_path / "out")
+    labels = json.loads((tmp_path / "out" / "labels.json").read_text())
+    classes = [*labels["classes"], "none of these"]
+    second = expected(table)[1][2]
+    for row, label in zip(table[1:3], (second, "none of these"), strict=True):
+        labels["labels"][marked(row)]["label"] = classes.index(label)
+    if kind == "numbers":  # as FiftyOne writes them unless it is asked for more
+        found: Any = {"classes": classes, "labels": {name: one["label"] for name, one in labels["labels"].items()}}
+    elif kind == "names":
+        found = {"classes": None, "labels": {name: classes[one["label"]] for name, one in labels["labels"].items()}}
+    elif kind == "attributes":
+        found = {**labels, "classes": classes}
+    else:
+        found = {
+            "samples": [
+                {
+                    "filepath": f"data/{name}.png",
+                    "ground_truth": {"_cls": "Classification", "label": classes[one["label"]]},
+                }
+                for name, one in labels["labels"].items()
+            ]
+        }
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / ("samples.json" if kind == "samples" else "labels.json")).write_text(json.dumps(found))
+    marks, said = brought(run, tmp_path / "back")
+    assert sorted((mark.pool_id, mark.verdict, mark.label) for mark in marks) == sorted(expected(table)[1:])
+    assert f"{len(table) - 2} pictures are unchanged" in said
+
+
+def test_an_export_that_is_not_of_this_run_is_one_line_and_changes_nothing(run, table, annotated, tmp_path) -> None:
+    def refused(change: Any) -> str:
+        tasks = json.loads(json.dumps(annotated))
+        change(tasks)
+        (tmp_path / "bad.json").write_text(json.dumps(tasks))
+        return fails("review", run, "--import", tmp_path / "bad.json")
+
+    def rename(tasks: Any, new: str) -> None:
+        tasks[0]["data"]["image"] = f"/data/local-files/?d=x/images/{new}.png"
+
+    choices = annotated[0]["annotations"][0]["result"][0]["value"]
+    assert "of another run" in refused(lambda tasks: tasks[0]["data"].update(run_hash="0" * 64))
+    assert "pool id 999999 is not in the selection" in refused(lambda tasks: rename(tasks, "000000999999-00000000"))
+    assert "shows another picture" in refused(lambda tasks: rename(tasks, f"{table[0]['pool_id']:012d}-00000000"))
+    assert "is no picture that" in refused(lambda tasks: rename(tasks, "holiday"))
+    other = {**annotated[0], "annotations": [{"result": [{"type": "choices", "value": {"choices": ["zebra"]}}]}]}
+    assert "'zebra' for pool id" in refused(lambda tasks: tasks.__setitem__(0, other))
+    assert "no task in it has been annotated" in refused(lambda tasks: [task.update(annotations=[]) for task in tasks])
+    assert "cannot be read as an export" in refused(lambda tasks: tasks.insert(0, 5))
+    assert "rounds 1, 2" in refused(lambda tasks: tasks[5]["data"].update(round=1))
+    for text in ("", "{", "[1", '{"x": 1}'):
+        (tmp_path / "bad.json").write_text(text)
+        assert "cannot be read as an export" in fails("review", run, "--import", tmp_path / "bad.json")
+    assert "No such file" in fails("review", run, "--import", tmp_path / "gone.json")
+    assert choices and not any((run / "marks").glob("*"))

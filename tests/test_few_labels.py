@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from blobs import SCHEDULES, blob_world, make_mlp
-from commands import fails
+from commands import fails, odst
 from interruption import Interrupted
-from odst import ODST, ST, Recipe, Round, self_train, settle
+from odst import ODST, ST, Recipe, Round, load, self_train, settle
 from odst.errors import UserError
 from odst.few_labels import SLACK, WEIGHTS, Trial, not_worse, spared, trials
 from odst.method.calibration import top_log_odds
@@ -56,11 +56,11 @@ def test_a_base_holds_within_one_paired_standard_error_of_the_slack():
 
 def test_auto_takes_the_largest_weight_that_holds_and_else_says_so(monkeypatch, caplog):
     monkeypatch.setattr("odst.few_labels.SLACK", 100)
-    assert [one.rest_weight for one in tried(AUTO)] == [0.0, 1.0]
+    assert [one.rest_weight for one in tried(AUTO)] == [0.0, WEIGHTS[0]]
     monkeypatch.setattr("odst.few_labels.SLACK", 0.01)  # nobody can be so much better than the labels alone
     found = tried(AUTO)
     assert [one.rest_weight for one in found] == [0.0, *WEIGHTS] and not found[-1].holds
-    assert "at none of 1, 0.3, 0.1, 0.03 is the base as good on val_in as your labels alone" in caplog.text
+    assert "at none of 0.3, 0.1, 0.03 is the base as good on val_in as your labels alone" in caplog.text
 
 
 def test_what_the_base_spares_is_as_confident_as_that_share_of_val_in():
@@ -120,6 +120,52 @@ def test_a_run_keeps_the_labels_alone_and_what_it_tried_and_says_what_it_took(pl
     assert not list(run.scratch.glob("labels-alone*")) and not list(run.scratch.glob("weight-*"))
 
 
+def worse_rounds(place: Path, out: Path) -> RunDir:
+    """A run whose labels alone are far better than its rounds: these are trained to be unsure of everything."""
+    config = few(
+        place, method={"rest_weight": 50.0}, training={"phases": [{"steps": 40, "lr": 0.1, "shape": "cosine"}]}
+    )
+    method = config.method.model_copy(update={"rest_weight": 50.0, "spare": None})
+    execute(config.model_copy(update={"method": method}), out)
+    return RunDir(out)
+
+
+def test_where_labels_alone_are_better_every_command_takes_them(place: Path) -> None:
+    run = worse_rounds(place, place / "runs" / "worse")
+    final = run.final()
+    assert final["use"] == "labels-alone" and final["round"] in run.rounds()
+    assert final["model"] == "labels-alone/model.safetensors"
+    assert final["model_hash"] == run.note("labels-alone")["model_hash"]
+    assert final["val_error"] == final["labels_alone"]["val_error"] == run.note("labels-alone")["metrics"]["val_error"]
+    classifier = load(run.path)
+    x = np.load(place / "val_in.npy")
+    assert np.allclose(classifier.logits(x), run.logits("labels-alone")["val_in"], atol=1e-5)
+    assert load(run.path, round=0).round == 0 and load(run.path, round="labels-alone").round == "labels-alone"
+    with pytest.raises(UserError, match=r"there is no round 7\. It has 0, 1, labels-alone"):
+        load(run.path, round="7")
+    said = odst("run", run.path, "-q").out
+    assert "Use your labels alone" in said and "alone*" in said and "Your labels alone: " in said
+    assert "(labels alone)" in odst("predict", run.path, place / "val_in.npy", "--csv", place / "a.csv").err
+    assert "labels alone on val_in" in odst("evaluate", run.path, "--json", place / "e.json").out
+    assert json.loads((place / "e.json").read_text())["error"] == final["val_error"]
+    assert odst("report", run.path, "--no-images").code == 0
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "Use your labels alone" in page and "labels alone (use this)" in page and 'id="bases"' in page
+    assert "best used with its labels alone" in odst("compare", run.path).err
+
+
+def test_where_a_round_is_better_final_says_so_beside_labels_alone(place: Path) -> None:
+    use = execute(few(place), place / "runs" / "few")
+    final = RunDir(place / "runs" / "few").final()
+    assert final["use"] == use
+    assert (
+        final["labels_alone"]["says"].startswith("your labels alone: ") and ", odst: " in final["labels_alone"]["says"]
+    )
+    assert "by the 120 images of val_in: " in final["labels_alone"]["says"]
+    execute(own(place), place / "runs" / "plain")
+    assert "labels_alone" not in RunDir(place / "runs" / "plain").final()
+
+
 def test_bases_are_shared_with_runs_beside_and_change_no_bit(place: Path) -> None:
     execute(few(place), place / "alone" / "few")
     execute(own(place, method={"name": "st"}), place / "beside" / "st")
@@ -160,9 +206,9 @@ def test_trials_that_are_broken_off_anywhere_are_gone_on_with_to_the_same_bits(p
     for name, images, there in (
         ("train labels-alone", 18 * 4, []),
         ("label pool by labels alone", 1, ["labels-alone"]),
-        ("train weight-1", 18 * 3, ["labels-alone"]),
-        ("train weight-0.1", 18 * 9, ["labels-alone", "weight-0.3", "weight-1"]),
-        ("train round 1", 18, ["labels-alone", "weight-0.03", "weight-0.1", "weight-0.3", "weight-1"]),
+        ("train weight-0.3", 18 * 3, ["labels-alone"]),
+        ("train weight-0.03", 18 * 9, ["labels-alone", "weight-0.1", "weight-0.3"]),
+        ("train round 1", 18, ["labels-alone", "weight-0.03", "weight-0.1", "weight-0.3"]),
     ):
         with pytest.raises(Interrupted), listening(StopIn(name, images)):
             execute(config, broken)

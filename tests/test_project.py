@@ -77,8 +77,15 @@ def test_features_become_a_project_that_runs(tmp_path: Path, monkeypatch: pytest
     np.save(tmp_path / "pool.npy", world.pool.x)
     begun = odst("init", tmp_path)
     assert begun.code == 0, begun.err
-    assert tomllib.loads((tmp_path / "odst.toml").read_text())["model"]["name"] == "mlp"
-    faster = ("--set", "training.phases=[{steps=20, lr=0.03}]", "--set", "method.ratio=[1]")
+    assert tomllib.loads((tmp_path / "odst.toml").read_text())["model"]["name"] == "head"
+    faster = (
+        "--set",
+        "training.phases=[{steps=20, lr=0.03}]",
+        "--set",
+        "training.students=[]",
+        "--set",
+        "method.ratio=[1]",
+    )
     ran = odst("run", tmp_path / "odst.toml", "--out", tmp_path / "run", *faster)
     assert ran.code == 0, ran.err
 

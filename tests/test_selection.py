@@ -9,7 +9,7 @@ from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
-from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, thresholds
+from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, shortage, thresholds
 from odst.seeds import key, mix, stream
 
 NONE = np.empty(0, np.int64)
@@ -225,3 +225,15 @@ def test_logits_that_are_no_numbers_are_never_chosen_and_infinite_ones_do_not_st
             Predictions(logits, 1.0), np.full(3, 1.0), 5, excluded=np.empty(0, np.int64), max_copies=1, seed=0, t=0
         )
     assert sorted(found.ids) == [1, 2]
+
+
+def test_a_class_that_val_in_closes_is_told_what_it_would_take():
+    odds = np.array([5.0, 4, 3, 2, 1, 0])
+    is_c = np.array([False, True, True, True, False, False])
+    assert in_threshold(odds, is_c, 0.9) == np.inf
+    said = shortage("cat", odds, is_c, 0.9)
+    assert "cat: 1 of the 4 val_in images surest to be of it are not" in said
+    assert "a precision of 0.9 with so many wrong takes 10 above the threshold" in said
+    more = np.concatenate([[False], np.ones(9, bool)])  # which is enough
+    assert in_threshold(np.arange(10.0)[::-1], more, 0.9) == -np.inf
+    assert shortage("cat", odds, np.zeros(6, bool), 0.9) == "cat: val_in has no image of it"

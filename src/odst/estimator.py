@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -16,23 +16,25 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from odst.data.checks import check_finite
+from odst.data.checks import check_data, check_finite
 from odst.data.images import Data, Images, Labelled, Pool, check_images
-from odst.data.sets import hold_out, share_of_classes
+from odst.data.sets import hold_back
 from odst.errors import UserError
-from odst.evaluation.scoring import best_round, score
+from odst.evaluation.choice import choose
+from odst.evaluation.scoring import score
+from odst.few_labels import LABELLED_COPIES, SPARE, alphas_for, schedules, settled, trials
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.recipe import METHODS, Recipe
 from odst.rounds import Round
-from odst.seeds import stream
 from odst.self_training import self_train
 from odst.training.precision import pick_device
 from odst.training.schedule import Phase, Schedule
 from odst.vision.networks import make_network
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes
-STEPS, PASSES = 300, 20  # a training is at least so many steps, and at least so many passes over the labelled rows
+STEPS, PASSES = 300, 20  # on images a training is at least so many steps, and so many passes over the labelled rows
+WIDE = 100  # features: with more they are taken for a backbone's vectors, whose direction counts
 REPORTED = ("round", "val_error", "val_od_auroc", "temperature", "selected", "above", "repeats")
 
 
@@ -42,14 +44,17 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : one of `odst methods`; st, supervised and oe need no out rows
-    alpha : in-precision and out-quantile of the two thresholds
+    alpha : in-precision and out-quantile of the two thresholds; None: one for each, from the sizes of the sets
     ratio : images a class may take, as a multiple of the labelled rows a class, one entry per round; None: the method's own
     max_copies : how often one selected row may be repeated; None: no cap
-    model : a network's name; auto: mlp for features, small for images
+    labelled_copies : how often each labelled row stands beside the selected ones
+    rest_weight : of the pool's push to uniform confidence; auto: the largest that val_in shows to be harmless
+    labels_alone : also learn the labelled rows alone, and keep that where no round is as good on val_in
+    model : a network's name; auto: small for images, head for more than 100 features, else mlp
     val_fraction : share of each class's labelled rows that becomes val_in, where fit is given none
-    steps : of each training; None: 300, or 20 passes over the labelled rows if that is more
+    steps : of each training; None: from the number of rows it learns
     batch : labelled and selected rows of a step, beside as many of the rest
-    lr : learning rate at the start; it falls to 0 along a cosine
+    lr : learning rate at the start, which falls to 0 along a cosine; None: 0.01 for head, else 0.03
     augment : of images, for example ("crop:4", "flip")
     device : auto, cpu, cuda or mps
     random_state : the same int gives the same classifier
@@ -59,7 +64,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn; images have H·W·3 features
     model_ : the network of the chosen round
     rounds_ : one dict per round: val_error, val_od_auroc, temperature, and of its selection selected, above, repeats
-    round_ : the chosen one: the lowest val_error that does not give up val_od_auroc
+    round_ : the chosen one: the latest as good as the best on val_in; or "labels-alone"
+    labels_alone_ : the same of the labelled rows alone, and the verdict on the best round beside them; None without
+    rest_weight_ : the weight that was taken
     temperature_ : that divides the chosen round's logits
     thresholds_ : (K,) calibrated probability a prediction must exceed to be trusted; 1: no threshold is precise enough
     selected_ : per student the pool rows it was trained on: rows of `unlabelled`, or of X where y = -1 marks them
@@ -69,14 +76,17 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         method: str = "odst",
-        alpha: float = 0.98,
+        alpha: float | None = None,
         ratio: Sequence[float] | None = None,
-        max_copies: int | None = 3,
+        max_copies: int | None = 1,
+        labelled_copies: int = LABELLED_COPIES,
+        rest_weight: float | Literal["auto"] = "auto",
+        labels_alone: bool = True,
         model: str = "auto",
         val_fraction: float = 0.25,
         steps: int | None = None,
         batch: int = 64,
-        lr: float = 0.03,
+        lr: float | None = None,
         augment: Sequence[str] = (),
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -85,6 +95,9 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.alpha = alpha
         self.ratio = ratio
         self.max_copies = max_copies
+        self.labelled_copies = labelled_copies
+        self.rest_weight = rest_weight
+        self.labels_alone = labels_alone
         self.model = model
         self.val_fraction = val_fraction
         self.steps = steps
@@ -110,16 +123,23 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = self._data(X, y, unlabelled, out, val_in, seed)
         recipe = self._recipe(data)
         device = pick_device(self.device)
-        make_model = self._network(data)
-        metrics: list[dict[str, Any]] = []
-        self.selected_ = []
-        for round_ in self_train(recipe, data, make_model, [self._schedule(data)], seed=seed, device=device):
-            metrics.append(score(round_, data, device).metrics)
-            if round_.selection is not None:
-                self.selected_.append(round_.selection.ids)
-            if best_round(metrics) == round_.t:
-                self._keep(round_)
-        self.rounds_ = [{name: one[name] for name in REPORTED} for one in metrics]
+        make_model, plans = self._network(data), self._schedules(data, recipe)
+        check_data(recipe, data)
+        beside = self.labels_alone and bool(recipe.rounds or recipe.rest_weight)
+        tried = list(trials(recipe, data, make_model, plans[0], seed=seed, device=device, labels_alone=beside))
+        base, recipe = tried[-1].base, settled(recipe, tried[-1].rest_weight)
+        rounds = [base, *self_train(recipe, data, make_model, plans, seed=seed, start=base, device=device)]
+        scores = [score(one, data, device) for one in rounds]
+        alone = score(tried[0].base, data, device) if beside else None
+        choice = choose(scores, alone, data.val_in.y, holds=tried[-1].holds)
+        self._keep(tried[0].base if choice.alone else rounds[choice.round])
+        self.round_ = tried[0].name if choice.alone else choice.round
+        self.selected_ = [one.selection.ids for one in rounds if one.selection is not None]
+        self.rounds_ = [{name: one.metrics[name] for name in REPORTED} for one in scores]
+        self.labels_alone_ = None
+        if alone is not None:
+            self.labels_alone_ = {name: alone.metrics[name] for name in REPORTED[1:4]} | {"verdict": choice.verdict}
+        self.rest_weight_ = recipe.weight
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -215,12 +235,17 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.method not in METHODS or METHODS[self.method][0].given_selection:
             names = [name for name, (recipe, _) in METHODS.items() if not recipe.given_selection]
             raise UserError(f"method: {self.method!r} is not one of {', '.join(names)}.")
-        recipe = replace(METHODS[self.method][0], alpha=self.alpha, max_copies=self.max_copies)
+        alphas = alphas_for(data) if self.alpha is None else {"alpha": self.alpha}
+        copies: dict[str, Any] = {"max_copies": self.max_copies, "labelled_copies": self.labelled_copies}
+        recipe = replace(METHODS[self.method][0], **copies, **alphas)
+        if recipe.rest_weight != 0:
+            spare = SPARE if self.rest_weight == "auto" else None
+            recipe = replace(recipe, rest_weight=self.rest_weight, spare=spare)
         if self.ratio is not None:
             recipe = replace(recipe, ratio=recipe.of_full_run(self.ratio))
         if data.pool is None and (recipe.rounds or recipe.rest_weight):
             warnings.warn("no pool rows: the labelled rows alone are learned", UserWarning, stacklevel=3)
-            return replace(recipe, ratio=(), rest_weight=0.0)
+            return replace(recipe, ratio=(), rest_weight=0.0, spare=None)
         if recipe.rounds and recipe.out_threshold and data.val_out is None:
             raise UserError(
                 f"out: {self.method} sets its out-threshold on rows of none of the classes, and there are none. "
@@ -228,21 +253,29 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return recipe
 
-    def _schedule(self, data: Data) -> Schedule:
-        steps = self.steps
-        if steps is None:
-            steps = max(STEPS, math.ceil(PASSES * len(data.labelled) / self.batch))
-        phase = Phase(steps=steps, lr=self.lr, shape="cosine", augment=tuple(self.augment))
-        return Schedule(phases=(phase,), batch=self.batch)
+    def _schedules(self, data: Data, recipe: Recipe) -> list[Schedule]:
+        """One for the base, and one for each student; the last serves those for which there is none."""
+        n, lr = len(data.labelled), self.lr
+        if lr is None:
+            lr = 0.01 if self._network_name() == "head" else 0.03
+        if self.steps is None and len(self._shape) == 1 and self.batch > 0:
+            m = 0 if data.pool is None else len(data.pool)
+            return schedules(recipe, n, data.K, m, self.batch, lr)
+        steps = self.steps if self.steps is not None else max(STEPS, math.ceil(PASSES * n / max(1, self.batch)))
+        phase = Phase(steps=steps, lr=lr, shape="cosine", augment=tuple(self.augment))
+        return [Schedule(phases=(phase,), batch=self.batch)]
+
+    def _network_name(self) -> str:
+        if self.model != "auto":
+            return self.model
+        return "small" if len(self._shape) == 3 else "head" if self._shape[0] > WIDE else "mlp"
 
     def _network(self, data: Data) -> Callable[[], nn.Module]:
-        name = ("mlp" if len(self._shape) == 1 else "small") if self.model == "auto" else self.model
-        return partial(make_network, name, data.K, data.labelled.x)
+        return partial(make_network, self._network_name(), data.K, data.labelled.x)
 
     # from what the loop yields to what the user asks for
 
     def _keep(self, round_: Round) -> None:
-        self.round_ = round_.t
         self.model_ = round_.model.to("cpu")
         self.temperature_ = round_.temperature
         self._tau = round_.thresholds.tau
@@ -264,18 +297,3 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def hold_back(y: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """The rows of val_in, class by class: at least one of each class that has two; a class's only row stays in T."""
-    if not 0 < fraction < 1:
-        raise UserError(
-            f"val_fraction is between 0 and 1, got {fraction:g}. It is the share of the labelled rows for val_in."
-        )
-    counts, sizes = share_of_classes(y, fraction, K := int(y.max()) + 1)
-    rows = hold_out(y, np.minimum(counts, sizes - 1).tolist(), [stream(seed, "val_in", c) for c in range(K)])
-    if len(rows) == 0:
-        raise UserError(
-            f"y: {len(y)} labelled rows of {K} classes, one each: none is left for val_in. Label more, or give val_in."
-        )
-    return rows

@@ -8,27 +8,78 @@ pool images that the labelled images alone find as sure as most of val_in: many 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, log10
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from odst.data.images import Data, Pool
-from odst.method.calibration import fit_temperature, probabilities, top_log_odds
+from odst.method.calibration import calibrated_losses, top_log_odds
 from odst.method.labelling import Predictions
 from odst.method.stored import label, logits_folder
 from odst.method.targets import Examples
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated, seeded
 from odst.seeds import key
-from odst.training.schedule import Schedule
+from odst.training.schedule import Phase, Schedule
 from odst.training.steps import train
 
 log = logging.getLogger("odst")
 
-WEIGHTS = (1.0, 0.3, 0.1, 0.03)  # what "auto" tries, the most aware first
+WEIGHTS = (0.3, 0.1, 0.03)  # what "auto" tries, the most aware first; at the paper's 1 few labels drown in every world
 SLACK = 1.1  # of the NLL: awareness may cost a tenth of it, which is less than the students win back (docs/log.md)
+
+
+# What `odst init` and ODSTClassifier begin with, as measured (docs/method.md, Few labels)
+SPARE = 0.9
+LABELLED_COPIES = 5
+PASSES, STUDENT_PASSES = 16, 8  # over T, and over T with its copies and I
+FEWEST_STEPS, FEWEST_STUDENT_STEPS, MOST_STEPS = 300, 600, 2000
+
+
+def alpha_in(n_in: int, K: int) -> float:
+    """0.9; where val_in has fewer than ten images a class, so much that one of them may be wrong."""
+    return min(0.9, max(0.5, round(1 - K / n_in, 3)))
+
+
+def leak(n: int, K: int) -> float:
+    """Unrelated pool images that may pass a class's out-threshold: twice its labelled ones, and at most 50."""
+    return min(2 * n / K, 50)
+
+
+def alpha_out(n: int, K: int, m: int, n_out: int) -> float:
+    """About (1 - alpha) m unrelated images pass each class's out-threshold: the leak, and no fewer than val_out can see."""
+    rest = max(leak(n, K) / m, 1 / n_out)
+    return max(0.5, round(1 - rest, max(3, ceil(2 - log10(rest)))))
+
+
+def alphas_for(data: Data) -> dict[str, Any]:
+    """Both, as far as the sets have what it takes."""
+    alphas = {"alpha_in": alpha_in(len(data.val_in), data.K)}
+    if data.val_out is not None and data.pool is not None and len(data.val_out):
+        m = max(1, len(data.pool) - len(data.pool.excluded))
+        alphas["alpha_out"] = alpha_out(len(data.labelled), data.K, m, len(data.val_out))
+    return alphas
+
+
+def base_steps(n: int, batch: int) -> int:
+    """Of a base on n labelled vectors."""
+    return min(max(ceil(PASSES * n / batch), FEWEST_STEPS), MOST_STEPS)
+
+
+def student_steps(n: int, batch: int, ratio: float, m: int) -> int:
+    """Of a student that takes up to ratio · n of the pool's m vectors."""
+    rows = LABELLED_COPIES * n + min(ratio * n, m)
+    return min(max(ceil(STUDENT_PASSES * rows / batch), FEWEST_STUDENT_STEPS), MOST_STEPS)
+
+
+def schedules(recipe: Recipe, n: int, K: int, m: int, batch: int, lr: float) -> list[Schedule]:
+    """Of the base and of each student on vectors."""
+    taken = [min(recipe.per_class(t, n, K) * K, m) for t in range(recipe.rounds)]
+    lengths = [base_steps(n, batch), *(student_steps(n, batch, k / n, m) for k in taken)]
+    return [Schedule(phases=(Phase(steps=steps, lr=lr, shape="cosine"),), batch=batch) for steps in lengths]
 
 
 @dataclass(frozen=True)
@@ -46,7 +97,10 @@ def settle(
     recipe: Recipe, data: Data, make_model: Callable[[], nn.Module], schedule: Schedule, *, seed: int = 0,
     device: str = "cpu", scratch: Path | None = None, checkpoint_seconds: float = 30,
 ) -> tuple[Recipe, Round]:  # fmt: skip
-    """The base classifier, to be handed to `self_train` as its start, and the recipe with a number for rest_weight."""
+    """The base classifier, to be handed to `self_train` as its start, and the recipe with a number for rest_weight.
+
+    `schedule` is that of the base. With a scratch folder an interrupted training goes on.
+    """
     tried = list(
         trials(
             recipe, data, make_model, schedule, seed=seed, device=device, scratch=scratch, checkpoint_seconds=checkpoint_seconds
@@ -85,7 +139,7 @@ def trials(
                 name=f"train {name or 'round 0'}",
             )  # fmt: skip
             made[weight] = calibrated(recipe, data, 0, model, None, device)
-        return Trial(name, weight, made[weight], losses(made[weight], y))
+        return Trial(name, weight, made[weight], calibrated_losses(made[weight].logits_in, y))
 
     alone = None
     if labels_alone or recipe.needs_labels_alone:
@@ -124,13 +178,6 @@ def spared(alone: Round, U: Pool, share: float, device: str = "cpu", scratch: Pa
     bar = inside[len(inside) - ceil(round(share * len(inside), 6))]  # the highest that this share of val_in reaches
     parts = [ids[odds >= bar] for ids, _, odds in Predictions(logits, alone.temperature).top()]
     return np.setdiff1d(np.concatenate(parts), U.excluded)
-
-
-def losses(one: Round, y: np.ndarray) -> np.ndarray:
-    """The negative log-likelihood of each val_in image, at the temperature that is best for it."""
-    temperature = fit_temperature(one.logits_in, y, "nll")
-    p = probabilities(one.logits_in, temperature)[np.arange(len(y)), y]
-    return -np.log(np.maximum(p, np.finfo(np.float64).tiny))
 
 
 def not_worse(one: Trial, alone: Trial) -> bool:

@@ -13,7 +13,7 @@ from odst.data.images import Data, Pool
 from odst.few_labels import settle
 from odst.method.labelling import Predictions
 from odst.method.promise import promised
-from odst.method.selection import CLOSED, Selection, select
+from odst.method.selection import CLOSED, Selection, select, shortages
 from odst.method.stored import label, logits_folder
 from odst.method.targets import Examples
 from odst.recipe import Recipe
@@ -74,7 +74,7 @@ def self_train(
             )  # fmt: skip
         else:
             p, I = None, given
-        if not announce(I, data.classes, t):
+        if not announce(I, recipe, data, last):
             return
         # D) q on I, v on the rest
         examples = Examples(T, U, p, I, recipe.damping, K, recipe.labelled_copies)
@@ -96,12 +96,14 @@ def admission(recipe: Recipe, p: Predictions, teacher: Round, U: Pool) -> tuple[
     return promised(p, teacher.thresholds.inside, teacher.logits_out, recipe.promise, U.excluded)
 
 
-def announce(I: Selection, classes: Sequence[str], t: int) -> bool:
-    """Say which classes are closed; False where no class has an image to offer."""
-    closed = [name for name, stop in zip(classes, I.stop, strict=True) if stop == CLOSED]
-    if closed:
-        log.warning("round %d: closed, no threshold reaches the precision on val_in: %s", t + 1, ", ".join(closed))
-    for name, stop in zip(classes, I.stop, strict=True):
+def announce(I: Selection, recipe: Recipe, data: Data, teacher: Round) -> bool:
+    """Say which classes are closed and what would open them; False where no class has an image to offer."""
+    t = teacher.t
+    inside, alpha = teacher.thresholds.inside, recipe.alphas(val_out=True)[0]
+    short = shortages(data.classes, inside, teacher.logits_in, data.val_in.y, teacher.temperature, alpha)
+    if short and CLOSED in I.stop:
+        log.warning("round %d: closed, no threshold reaches the precision on val_in: %s", t + 1, "; ".join(short))
+    for name, stop in zip(data.classes, I.stop, strict=True):
         if stop.startswith("closed") and stop != CLOSED:
             log.warning("round %d: %s is %s", t + 1, name, stop)
     if len(I) == 0:

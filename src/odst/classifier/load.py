@@ -19,8 +19,10 @@ from odst.errors import UserError
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.method.selection import thresholds
-from odst.run.directory import RunDir
+from odst.run.bases import ALONE
+from odst.run.directory import RunDir, Which
 from odst.run.preparation import encoding_of, labels_of
+from odst.run.round_folder import is_whole
 from odst.run.round_note import thresholds_from_json
 from odst.training.precision import pick_device
 from odst.vision.networks import make_network
@@ -36,13 +38,17 @@ class Classifier:
     """
 
     run: RunDir
-    round: int
+    round: Which  # or labels-alone
     classes: tuple[str, ...]
     shape: tuple[int, ...]  # of one row
     temperature: float
     tau: np.ndarray  # (K,) log-odds a prediction must exceed; +inf: the class is closed
     model: nn.Module
     device: str
+
+    @property
+    def name(self) -> str:
+        return "labels alone" if self.round == ALONE else f"round {self.round}"
 
     @cached_property
     def encoding(self) -> Encoding | None:
@@ -116,15 +122,19 @@ class Judgement(NamedTuple):
     nearest: str  # the most probable class
 
 
-def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> Classifier:
-    """The classifier of a run: of its final round, or of the one asked for. The run's images are not needed."""
+def load(run: str | Path, *, round: int | str | None = None, device: str = "auto") -> Classifier:
+    """The classifier of a run: the one that its final.json says to use, or that of the round asked for, or "labels-alone".
+    The run's images are not needed."""
     folder = RunDir(Path(run))
     info = folder.info()
     there = folder.finished_rounds()
+    models: list[Which] = [*there, *([ALONE] if is_whole(folder.round(ALONE)) else [])]
     if round is None:
         round = _final_round(folder, there)
-    if round not in there:
-        raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, there))}.")
+    elif isinstance(round, str) and round.isdecimal():
+        round = int(round)
+    if round not in models:
+        raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, models))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
     model = make_network(K=len(classes), shape=shape, blank=True, **folder.config().model.network())
@@ -140,8 +150,9 @@ def load(run: str | Path, *, round: int | None = None, device: str = "auto") -> 
     )
 
 
-def _final_round(folder: RunDir, there: list[int]) -> int:
+def _final_round(folder: RunDir, there: list[int]) -> Which:
     if (final := folder.final()) is not None:
-        return int(final["round"])
+        use: Which = final.get("use", final["round"])  # an older odst knew of rounds only
+        return use
     log.warning("%s is not finished: taking round %d, the last there is", folder.path, there[-1])
     return there[-1]

@@ -55,7 +55,7 @@ def welcome(context: typer.Context) -> None:
 # options of several commands
 Fit = Literal["crop", "pad", "stretch"]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
-Round = Annotated[int | None, typer.Option(help="Another round than the final one.")]
+Round = Annotated[str | None, typer.Option(help="Another round than the one to use, or labels-alone.")]
 RunFit = Annotated[str | None, typer.Option(help="How pictures are brought to size [default: as in the run].")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]

@@ -49,7 +49,7 @@ def evaluate(
         if out:
             outs = out_sources(classifier, out, how)
         found = assess(classifier, logits, y, outs, corrupted=corruption_files or images)
-        for table in tables(f"round {found['round']} on {name}, {found['images']:,} images", found):
+        for table in tables(f"{classifier.name} on {name}, {found['images']:,} images", found):
             console.print(table)
             console.print()
         if json is not None:

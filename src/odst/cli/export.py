@@ -13,7 +13,7 @@ def export(
     run: RunFolder,
     onnx: Annotated[Path | None, Option(help="The classifier as an ONNX file. Needs odst[onnx].")] = None,
     tensorboard: Annotated[Path | None, Option(help="A folder for its numbers. Needs odst[tensorboard].")] = None,
-    round: Annotated[int | None, Option(help="Another round than the final one, for --onnx.")] = None,
+    round: Annotated[str | None, Option(help="Another round than the one to use, for --onnx.")] = None,
 ) -> None:
     """Hand a run to other tools: ONNX or TensorBoard.
 

@@ -42,6 +42,6 @@ def predict(
             counts.update("unreadable" if one.reason else UNKNOWN if one.label == UNKNOWN else "known" for one in rows)
     echo(
         f"{sum(counts.values()):,} images: {counts['known']:,} labelled, {counts[UNKNOWN]:,} unknown, "
-        f"{counts['unreadable']:,} not readable (round {classifier.round})",
+        f"{counts['unreadable']:,} not readable ({classifier.name})",
         err=True,
     )

@@ -16,6 +16,10 @@ def review(
     draws: Annotated[int, Option(help="Pictures a class for the certificate; fixed with the page.")] = 150,
     round: Annotated[int | None, Option(help="Another round than the final one.")] = None,
     serve: Annotated[bool, Option("--serve", help="Offer the page here and write the marks into the run.")] = False,
+    import_: Annotated[
+        Path | None,
+        Option("--import", metavar="FILE", help="Label Studio's or FiftyOne's export, as marks into the run."),
+    ] = None,
     port: Annotated[int, Option(help="For --serve [default: a free one].", show_default=False)] = 0,
     val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
     marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
@@ -39,6 +43,14 @@ def review(
 
     folder = RunDir(run)
     folder.info()
+    if import_ is not None:
+        from odst.exchange.imports import described, import_marks
+        from odst.run.marks import keep_marks
+
+        found = import_marks(folder, import_, round)
+        for line in described(found, keep_marks(folder, import_.stem, found.marks)):
+            echo(line)
+        return
     if serve:
         _serve(run, round, draws, port)
         return

@@ -75,6 +75,11 @@ def run(
         if not leading:
             return
         with chosen(engine, address, workers, gpus, shard):
-            best = execute(settings, out, fresh=fresh, parent=parent)
-        console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", RunDir(out).metrics(), best))
-    console.print(f"Use round {best}. The run is in {out}", soft_wrap=True, highlight=False)
+            use = execute(settings, out, fresh=fresh, parent=parent)
+        made, final = RunDir(out), RunDir(out).final() or {}
+        alone = final.get("labels_alone")
+        console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", made.metrics(), use, alone))
+    if alone:
+        console.print(f"{alone['says'][0].upper()}{alone['says'][1:]}.", soft_wrap=True, highlight=False)
+    named = f"round {use}" if isinstance(use, int) else "your labels alone"
+    console.print(f"Use {named}. The run is in {out}", soft_wrap=True, highlight=False)

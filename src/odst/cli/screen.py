@@ -122,9 +122,14 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def rounds_table(title: str, metrics: list[dict[str, Any]], best: int | None = None) -> Table:
-    """A run, a row a round; percentages, and the round to use marked."""
+def rounds_table(
+    title: str, metrics: list[dict[str, Any]], best: int | str | None = None, alone: dict[str, Any] | None = None
+) -> Table:
+    """A run, a row a round, labels alone above them where they are known; percentages, and the one to use marked."""
     table = _table(title, "round", *(one.narrow or one.heading for one in RUN))
+    if alone is not None:
+        mark = " " if isinstance(best, int) else "*"
+        table.add_row(f"alone{mark}", *(measure.text(alone.get(measure.key), 1) for measure in RUN))
     for one in metrics:
         mark = "*" if one["round"] == best else " "
         table.add_row(_round(one, mark), *(measure.text(one.get(measure.key), 1) for measure in RUN))

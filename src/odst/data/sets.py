@@ -184,3 +184,18 @@ def report_overlaps(hashes: dict[str, list[str]]) -> None:
             log.warning(
                 f"{shared} images are in both {one} and {other}: numbers on them are not honest. Remove them from one."
             )
+
+
+def hold_back(y: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """The rows of val_in, class by class: at least one of each class that has two; a class's only row stays in T."""
+    if not 0 < fraction < 1:
+        raise UserError(
+            f"val_fraction is between 0 and 1, got {fraction:g}. It is the share of the labelled rows for val_in."
+        )
+    counts, sizes = share_of_classes(y, fraction, K := int(y.max()) + 1)
+    rows = hold_out(y, np.minimum(counts, sizes - 1).tolist(), [stream(seed, "val_in", c) for c in range(K)])
+    if len(rows) == 0:
+        raise UserError(
+            f"y: {len(y)} labelled rows of {K} classes, one each: none is left for val_in. Label more, or give val_in."
+        )
+    return rows

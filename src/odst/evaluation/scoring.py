@@ -7,11 +7,13 @@ import numpy as np
 
 from odst.data.images import Data, Pool
 from odst.evaluation.metrics import auroc, brier, confidence_log_odds, ece, error, nll, wrong
+from odst.method.calibration import calibrated_losses
 from odst.method.labelling import infer
 from odst.method.selection import Selection
 from odst.rounds import Round
 
 AUROC_SLACK = 0.01  # a student may lose one point of val_od_auroc
+FEW = 500  # val_in images: with fewer, one image is too large a step of the error, and harm goes by the NLL
 
 
 @dataclass(frozen=True)
@@ -74,23 +76,38 @@ def selection_metrics(I: Selection | None, pool: Pool | None, classes: tuple[str
 
 
 def harm(teacher: Scored, student: Scored, y: np.ndarray) -> str | None:
-    """What is worse about the student, in words: its val_error by more than one paired standard error, or its val_od_auroc by
-    more than a point. None where nothing is."""
-    worse = wrong(student.logits["val_in"], y).astype(float) - wrong(teacher.logits["val_in"], y)
-    spread = worse.std(ddof=1) / np.sqrt(len(worse)) if len(worse) > 1 else 0.0
-    if worse.mean() > spread:
-        return f"val_error rose by {100 * worse.mean():.2f} points, more than one standard error ({100 * spread:.2f})"
-    before, after = teacher.metrics["val_od_auroc"], student.metrics["val_od_auroc"]
-    if before is not None and after < before - AUROC_SLACK:
-        return f"val_od_auroc fell by {100 * (before - after):.2f} points, more than one"
+    """What is worse about the student, in words: its val_error by more than one paired standard error (on few images its
+    calibrated NLL), or its val_od_auroc by more than a point. None where nothing is."""
+    before, after = teacher.logits["val_in"], student.logits["val_in"]
+    if len(y) < FEW:
+        worse, error = mean_and_error(calibrated_losses(after, y) - calibrated_losses(before, y))
+        if worse > error:
+            return f"the NLL on val_in rose by {worse:.3f}, more than one standard error ({error:.3f})"
+    else:
+        worse, error = mean_and_error(wrong(after, y) - wrong(before, y))
+        if worse > error:
+            return f"val_error rose by {100 * worse:.2f} points, more than one standard error ({100 * error:.2f})"
+    aware, unaware = teacher.metrics["val_od_auroc"], student.metrics["val_od_auroc"]
+    if aware is not None and unaware < aware - AUROC_SLACK:
+        return f"val_od_auroc fell by {100 * (aware - unaware):.2f} points, more than one"
     return None
+
+
+def mean_and_error(differences: np.ndarray) -> tuple[float, float]:
+    """Of paired differences the mean and its standard error; 0 for a single one, which says nothing of it."""
+    n = len(differences)
+    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
 
 
 def best_round(metrics: list[dict[str, Any]]) -> int:
     """The round with the lowest val_error (of equals the later) among those that do not give up val_od_auroc for it."""
     best = metrics[0]
     for one in metrics[1:]:
-        guarded = one["val_od_auroc"] is None or one["val_od_auroc"] >= best["val_od_auroc"] - AUROC_SLACK
-        if one["val_error"] <= best["val_error"] and guarded:
+        if one["val_error"] <= best["val_error"] and aware(best, one):
             best = one
     return int(best["round"])
+
+
+def aware(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the later round has not given up more than a point of val_od_auroc."""
+    return after["val_od_auroc"] is None or after["val_od_auroc"] >= before["val_od_auroc"] - AUROC_SLACK

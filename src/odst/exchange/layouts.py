@@ -8,7 +8,7 @@ webdataset   00000.tar, ...                   ID.jpg, ID.cls (the class's number
 labelstudio  images/ID.jpg, tasks.json, labeling_config.xml
 fiftyone     data/ID.jpg, labels.json         FiftyOneImageClassificationDataset
 
-ID is the pool id, in twelve digits. What is meant to be passed on (hf, webdataset, labelstudio, fiftyone) names no place of
+ID is the pool id, in twelve digits; where answers may come back (exchange/imports.py) with the first letters of the content hash. What is meant to be passed on (hf, webdataset, labelstudio, fiftyone) names no place of
 the user's machine: pool id and content hash lead back.
 """
 
@@ -39,6 +39,7 @@ from odst.progress import stage
 
 TAR_IMAGES, TAR_BYTES = 10_000, 1 << 30  # of one shard
 NONE = "none of these"  # the choice beside the classes in Label Studio
+CHOICE = "class"  # what Label Studio's interface calls the choice
 PLAIN = ("csv", "parquet")
 
 
@@ -169,9 +170,9 @@ def write_fiftyone(rows: Rows, pictures: Iterator[Picture], folder: Path) -> Non
     (folder / "data").mkdir()
     labels: dict[str, Any] = {}
     for picture in pictures:
-        name = rows.name(picture.row)
+        name = rows.marked_name(picture.row)
         (folder / "data" / f"{name}.{picture.ending}").write_bytes(picture.data)
-        about = rows.about(picture.row)
+        about = rows.about(picture.row) | rows.origin
         labels[name] = {
             "label": int(rows.numbers[picture.row]),
             "confidence": about.pop("probability"),
@@ -187,15 +188,16 @@ def write_labelstudio(rows: Rows, pictures: Iterator[Picture], folder: Path) -> 
     root = folder.name.removeprefix(".").rpartition(f".{os.getpid()}.part")[0]
     tasks: dict[int, Any] = {}
     for picture in pictures:
-        name, about = f"{rows.name(picture.row)}.{picture.ending}", rows.about(picture.row)
+        name, about = f"{rows.marked_name(picture.row)}.{picture.ending}", rows.about(picture.row)
         (folder / "images" / name).write_bytes(picture.data)
         label, score = rows.label(picture.row), about["probability"]
-        result = {"id": rows.name(picture.row), "from_name": "class", "to_name": "image", "type": "choices"}
+        result = {"id": rows.name(picture.row), "from_name": CHOICE, "to_name": "image", "type": "choices"}
         tasks[picture.row] = {
             "data": {
                 "image": f"/data/local-files/?d={root}/images/{name}",
                 "selected_as": label,
                 **about,
+                **rows.origin,
                 "picture": _from(picture),
             },
             "predictions": [
@@ -211,7 +213,7 @@ def write_labelstudio(rows: Rows, pictures: Iterator[Picture], folder: Path) -> 
     write_text(
         folder / "labeling_config.xml",
         '<View>\n  <Image name="image" value="$image"/>\n'
-        f'  <Choices name="class" toName="image" choice="single" showInLine="true">\n{choices}  </Choices>\n</View>\n',
+        f'  <Choices name="{CHOICE}" toName="image" choice="single" showInLine="true">\n{choices}  </Choices>\n</View>\n',
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from odst.data.sets import class_numbers
 from odst.run.audit import audited_round, certified_rows
 from odst.run.directory import RunDir
+from odst.run.marks import run_hash
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Rows:
     round: int
     classes: tuple[str, ...]
     table: pa.Table
+    run_hash: str
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -42,6 +44,14 @@ class Rows:
         """A file's: the pool id, so that names sort as ids do."""
         return f"{self.columns['pool_id'][row]:012d}"
 
+    def marked_name(self, row: int) -> str:
+        """A file's that tells a picture of this pool from one of another, whatever a tool keeps of it."""
+        return f"{self.name(row)}-{self.columns['content_hash'][row][:8]}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        return {"run_hash": self.run_hash, "round": self.round}
+
     def label(self, row: int) -> str:
         return str(self.columns["class"][row])
 
@@ -61,4 +71,4 @@ def rows_of(run: RunDir, t: int | None, *, certified: bool = False) -> Rows:
     info, t = run.info(), audited_round(run, t)
     run.note(t)  # a file that has changed since is refused
     table = certified_rows(run, t) if certified else run.selection_table(t)
-    return Rows(run.path, t, tuple(info["classes"]), table)
+    return Rows(run.path, t, tuple(info["classes"]), table, run_hash(run, t))

@@ -62,7 +62,15 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins
     return float(np.abs(gap).sum() / len(place))
 
 
-def fit_temperature(logits: np.ndarray, y: np.ndarray, criterion: str = "ece") -> float:
+def calibrated_losses(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The negative log-likelihood of each image, at the temperature that is best for it."""
+    z = np.asarray(logits, np.float64) / fit_temperature(logits, y, "nll", warn=False)
+    z = z - z.max(axis=1, keepdims=True)
+    losses: np.ndarray = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
+    return losses
+
+
+def fit_temperature(logits: np.ndarray, y: np.ndarray, criterion: str = "ece", *, warn: bool = True) -> float:
     """The grid's minimiser of `ece`, or of `nll`; `none` keeps T = 1. Ties break towards T = 1, since the ECE is flat.
 
     Few points of the grid are worked out in full: the totals in between are interpolated, with a bound on the error that
@@ -91,7 +99,7 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray, criterion: str = "ece") -
     else:
         exact = np.array([score(softmax_totals(logits, np.exp(GRID[i])), np.exp(GRID[i])) for i in candidates])
         best = int(candidates[np.flatnonzero(exact <= exact.min() + TIED)[0]])
-    if best in (0, len(GRID) - 1):
+    if warn and best in (0, len(GRID) - 1):
         log.warning(
             "calibration: the best temperature, %.3f, lies at the edge of the grid: %s.",
             np.exp(GRID[best]),

@@ -1,7 +1,8 @@
 """C) Select: the in- and the out-threshold of each class, and k of the images above both. "Above" is strict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -68,6 +69,37 @@ def in_threshold(odds: np.ndarray, is_c: np.ndarray, alpha: float) -> float:
     with np.errstate(invalid="ignore"):
         good = (above > 0) & (right[above] / above >= alpha)
     return float(candidates[good][0]) if good.any() else np.inf
+
+
+def shortage(name: str, odds: np.ndarray, is_c: np.ndarray, alpha: float) -> str:
+    """Of a class that val_in closes: what it would take to open it."""
+    if not is_c.any():
+        return f"{name}: val_in has no image of it"
+    right = np.cumsum(is_c[np.argsort(-odds, kind="stable")])
+    above = np.arange(1, len(odds) + 1)
+    best = int((right / above).argmax())
+    wrong = int(above[best] - right[best])
+    needed = ceil(wrong / (1 - alpha) - 1e-9)
+    return (
+        f"{name}: {wrong} of the {above[best]:,} val_in images surest to be of it are not, and a precision of {alpha:g} with "
+        f"so many wrong takes {needed:,} above the threshold: give val_in more images of it, or lower alpha_in"
+    )
+
+
+def shortages(
+    classes: Sequence[str],
+    inside: np.ndarray,
+    logits: np.ndarray,
+    y: np.ndarray,
+    temperature: float,
+    alpha: float | None,
+) -> list[str]:
+    """A line for each class that has no in-threshold, from what val_in is to the model."""
+    closed = [c for c, tau in enumerate(inside) if tau == np.inf]
+    if alpha is None or not closed:
+        return []
+    odds = log_odds(logits, temperature)
+    return [shortage(classes[c], odds[:, c], y == c, alpha) for c in closed]
 
 
 def out_threshold(odds: np.ndarray, alpha: float) -> float:

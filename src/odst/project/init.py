@@ -1,7 +1,6 @@
 """A new user's folders -> a config that runs: what `odst init` does."""
 
 import json
-import math
 import os
 import shlex
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import numpy as np
 from odst.data.checks import check_data
 from odst.data.decoding import Fit
 from odst.data.encoding import CachedEmbedder, Encoding
-from odst.data.images import check_images
+from odst.data.images import check_images, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.packing import build_pool
 from odst.data.pool import is_packed, packed_fits, read_manifest
@@ -21,7 +20,7 @@ from odst.data.sets import DataSection
 from odst.data.sources import absolute_spec, split_spec
 from odst.errors import UserError
 from odst.files import write_text
-from odst.project import photographs, val_out
+from odst.project import photographs, settings, val_out
 from odst.recipe import METHODS
 from odst.training.precision import pick_device
 
@@ -33,7 +32,6 @@ ROLES = {
     "test": ("test", "testing"),
 }
 ENDINGS = ("", ".parquet", ".csv", ".tsv", ".tar", ".npz", ".npy")
-BATCH = 64
 
 
 @dataclass
@@ -103,14 +101,24 @@ def begin_project(
     check_images("pool", pool.x, like=data.labelled.x)
     data = replace(data, pool=pool)
     made = "val_out" not in sets
+    n_out = 0 if data.val_out is None else len(data.val_out)
     if made:
         sample = val_out.draw(data, seed=seed, device=pick_device("auto"))
         val_out.write(sample, data, out)
+        n_out = len(sample.ids) - sample.aside
         rows = quote(os.path.relpath((out / "val_out.csv").resolve(), packed.parent.resolve()))
         sets["val_out"] = [f"{packed}?rows={rows}"]
         lines += _how(sample, out, pool.shown is not None)
     sets["pool"] = [str(packed)]
-    write_text(config, _toml(project, out, len(data.labelled), len(data.val_in), data.labelled.x.shape[1:], made))
+    sizes = settings.Sizes(
+        n=len(data.labelled),
+        K=data.K,
+        m=len(pool) - len(pool.excluded) - (n_out if made else 0),
+        n_in=len(data.val_in),
+        n_out=n_out,
+        vectors=not is_image(data.labelled.x),
+    )
+    write_text(config, _toml(project, out, sizes, data.labelled.x.shape[1:], made))
     count = np.bincount(data.labelled.y, minlength=data.K)
     lines += [
         f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
@@ -179,10 +187,7 @@ def _how(sample: val_out.Sample, out: Path, shown: bool) -> list[str]:
     ]
 
 
-def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...], made: bool) -> str:
-    steps = max(300, min(3000, 15 * n // BATCH))
-    if project.backbone:
-        steps = max(100, min(2000, math.ceil(16 * n / BATCH)))
+def _toml(project: Project, out: Path, sizes: settings.Sizes, shape: tuple[int, ...], made: bool) -> str:
     return TEMPLATE.format(
         labelled=_value(project.sets["labelled"], out),
         pool=_value(project.sets["pool"], out),
@@ -196,19 +201,17 @@ def _toml(project: Project, out: Path, n: int, n_in: int, shape: tuple[int, ...]
         test=f"test = {_value(project.sets['test'], out)}" if "test" in project.sets else '# test = "test"',
         size=project.size,
         fit=project.fit,
-        n_in=n_in,
         out_test="".join(
             f"{json.dumps(k, ensure_ascii=False)} = {_value(v, out)}\n" for k, v in project.out_tests.items()
         ),
-        model=val_out.quick_network(shape, project.backbone is not None),
+        model=val_out.quick_network(shape),
         backbone=BACKBONE.format(backbone=json.dumps(project.backbone)) if project.backbone else "",
         size_note="of the pictures that people see"
         if project.backbone
         else "images are brought to this height and width",
-        batch=BATCH,
-        training=(EMBEDDED if project.backbone else VECTORS if len(shape) == 1 else PIXELS).format(steps=steps, n=n),
-        copies=COPIES_ONE if project.backbone else COPIES,
-        rest=REST if project.backbone else "",
+        batch=settings.BATCH,
+        method=settings.method(sizes),
+        training=settings.training(sizes),
     )
 
 
@@ -232,27 +235,6 @@ MADE = """\
 BACKBONE = """\
 backbone = {backbone}  # the network sees this one's vectors of your pictures; docs/embeddings.md has the others
 """
-PIXELS = """\
-# {steps} steps are at least 15 passes over the {n} labelled images; no "flip" for digits and text
-phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", augment = ["crop:4", "flip"] }}]
-"""
-VECTORS = """\
-# {steps} steps are at least 15 passes over the {n} labelled vectors; at a larger rate a network knows these few by heart
-phases = [{{ steps = {steps}, lr = 0.01, shape = "cosine" }}]
-"""
-
-EMBEDDED = """\
-# 16 passes over the {n} labelled vectors and at least 100 steps; students as many passes over labelled and selected ones.
-# Longer training makes the first model worse: it learns the few labelled vectors by heart.
-phases = [{{ steps = {steps}, lr = 0.01, shape = "cosine" }}]
-students = [{{ phases = [{{ epochs = 16, lr = 0.01, shape = "cosine" }}] }}]
-"""
-COPIES = "max_copies = 3  # of one image, where a class has fewer above its threshold than it may take\n"
-COPIES_ONE = "max_copies = 1  # no image is repeated: with vectors, which have no crops and flips, copies harm\n"
-REST = (
-    "rest_weight = 0.3  # of the pool's push to uniform confidence; the paper's 1 is for thousands of labels a class\n"
-)
-
 TEMPLATE = """\
 # Written by `odst init`. Paths are relative to this file. Any of them may be a folder, a .csv/.tsv/.parquet list of paths,
 # .tar shards, Hugging Face .parquet (file.parquet?split=train), .npy/.npz, or a packed pool; or a list of these.
@@ -271,9 +253,7 @@ fit = "{fit}"  # "crop", "pad" or "stretch": how a picture that is not square be
 {out_test}
 [method]
 name = "odst"  # `odst methods` lists the others; st and st-ot are the controls
-alpha = 0.98  # precision per class and share of val_out below the threshold; 0.998 needs thousands of val_in images ({n_in} here)
-ratio = [5, 10, 15]  # selected images per labelled one, by round
-{copies}{rest}
+{method}
 [model]
 {backbone}name = "{model}"  # tiny, small, resnet18, resnet50, ... or your own as package.module:function; mlp and head take vectors
 
@@ -283,4 +263,5 @@ batch = {batch}  # labelled and selected images of a step, beside as many of the
 [run]
 seed = 0  # deals splits, order, augmentation and ties
 device = "auto"  # a GPU where there is one
+labels_alone = true  # also train on the labelled images alone: what is to be used where odst is not better
 """

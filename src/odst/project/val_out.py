@@ -53,8 +53,8 @@ def draw(data: Data, *, seed: int, device: str) -> Sample:
         raise UserError("pool: too few images to take a val_out from. Give a val_out of your own with --val-out.")
     ids = np.sort(stream(seed, "val_out").choice(inside, n, replace=False))
     rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
-    x, embedded = data.labelled.x, data.pool.pictures is not None
-    model = seeded(lambda: make_network(quick_network(x.shape[1:], embedded), data.K, x), key(seed, "val_out", "init"))
+    x = data.labelled.x
+    model = seeded(lambda: make_network(quick_network(x.shape[1:]), data.K, x), key(seed, "val_out", "init"))
     augment, lr = (("crop:4",), 0.1) if is_image(x) else ((), 0.01)
     schedule = Schedule(batch=64, phases=(Phase(steps=STEPS, lr=lr, shape="cosine", augment=augment),))
     examples = Examples(data.labelled, rest, p=None, I=None, damping=1.0, K=data.K)

@@ -20,6 +20,7 @@ from odst.report.sprites import COLUMNS, Album
 from odst.report.story import Taken, tell
 from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
+from odst.run.bases import ALONE
 from odst.run.directory import RunDir
 from odst.run.preparation import pool_of
 from odst.seeds import stream
@@ -81,6 +82,9 @@ def cautions(compared: list[Compared]) -> list[str]:
         for one in compared
         if not one.finished
     ]
+    for one in compared:
+        if (one.run.final() or {}).get("use") == ALONE:
+            lines.append(f"{one.name} is best used with its labels alone, which are none of these rounds.")
     for name, what in (
         ("test", "tested on"), ("out_test", "tested on"), ("labelled", "given"), ("pool", "given"), ("val_in", "given"),
         ("val_out", "given"),

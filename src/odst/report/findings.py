@@ -10,10 +10,12 @@ from odst.data.images import Pool
 from odst.evaluation.contract import ClassContract, contract, shortfalls
 from odst.evaluation.metrics import confidence_log_odds, error_interval
 from odst.evaluation.paired import Change, Placements, auroc_change, error_change, placements
-from odst.method.selection import Thresholds
+from odst.method.selection import Thresholds, shortages
 from odst.recipe import Recipe
-from odst.run.directory import RunDir
+from odst.run.bases import ALONE
+from odst.run.directory import RunDir, Which
 from odst.run.preparation import labels_of
+from odst.run.round_folder import is_whole
 from odst.run.round_note import thresholds_from_json
 
 
@@ -47,6 +49,12 @@ class Findings:
     tested: bool
     rounds: list[RoundFindings]
     final: dict[str, Any] | None  # final.json; None for an unfinished run
+    alone: RoundFindings | None = None  # the model of the labelled images alone, where the run has made it
+
+    @property
+    def use_alone(self) -> bool:
+        """Whether labels alone are to be used, and not the best round."""
+        return self.final is not None and self.final.get("use") == ALONE
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -67,7 +75,7 @@ class Findings:
 
     @property
     def best(self) -> RoundFindings:
-        """The round to use; of an unfinished run the last one there is."""
+        """The best round, which is to be used unless labels alone are; of an unfinished run the last one there is."""
         return self.rounds[self.final["round"] if self.final else -1]
 
     @cached_property
@@ -93,10 +101,11 @@ def gather(run: RunDir, pool: Pool | None) -> Findings:
     labels = labels_of(run)
     name = "test" if "test" in labels else "val_in"
     rounds = [_round(run, t, labels, name, recipe, info["seed"]) for t in there]
-    return Findings(run, info, recipe, pool, labels["val_in"], labels[name], name == "test", rounds, run.final())
+    alone = _round(run, ALONE, labels, name, recipe, info["seed"]) if is_whole(run.round(ALONE)) else None
+    return Findings(run, info, recipe, pool, labels["val_in"], labels[name], name == "test", rounds, run.final(), alone)
 
 
-def _round(run: RunDir, t: int, labels: dict[str, np.ndarray], name: str, recipe: Recipe, seed: int) -> RoundFindings:
+def _round(run: RunDir, t: Which, labels: dict[str, np.ndarray], name: str, recipe: Recipe, seed: int) -> RoundFindings:
     note, logits = run.note(t), run.logits(t)
     temperature = note["temperature"]
     rows, short = None, []
@@ -105,13 +114,16 @@ def _round(run: RunDir, t: int, labels: dict[str, np.ndarray], name: str, recipe
         y = labels["val_in"]
         rows = contract(logits["val_in"], y, logits.get("val_out"), temperature, alpha_in, alpha_out, seed=seed)
         short = shortfalls(rows, alpha_in, alpha_out)
+        inside = thresholds_from_json(note["thresholds"]).inside
+        closed = shortages(run.info()["classes"], inside, logits["val_in"], y, temperature, alpha_in)
+        short += [f"Closed, no threshold reaches the precision on val_in: {one}." for one in closed]
     else:
         short = ["val_in or val_out has a single image: nothing can be said of how well the thresholds hold."]
     outs = [key for key in logits if key.startswith("out/")] if name == "test" else ["val_out"]
     scores = {key: confidence_log_odds(z, temperature) for key, z in logits.items()}
     outs = [key for key in outs if key in scores]
     return RoundFindings(
-        t=t,
+        t=note["round"],
         metrics=note["metrics"],
         selection=note["selection"],
         thresholds=thresholds_from_json(note["thresholds"]),

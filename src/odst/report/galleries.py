@@ -56,9 +56,12 @@ def scan_round(found: Findings, student: RoundFindings, nearest: int) -> tuple[S
     p = found.run.pool_predictions(teacher.t, teacher.temperature)
     if p is None or found.pool is None or found.recipe.given_selection or student.selection is None:
         return None
+    rows, tau = student.selection["classes"], teacher.thresholds.tau
+    if student.selection.get("pick"):
+        tau = np.array([float(rows[name]["threshold"]) for name in found.classes])
     stops = alpha_stops(
         teacher.logits["val_in"], found.labels_in, teacher.logits.get("val_out"), teacher.temperature,
-        teacher.thresholds.tau, found.recipe.alpha,
+        tau, found.recipe.alpha,
         inside=found.recipe.in_threshold, outside=found.recipe.out_threshold,
     )  # fmt: skip
     scan = scan_pool(

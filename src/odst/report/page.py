@@ -12,6 +12,7 @@ from odst.files import write_text
 from odst.progress import stage
 from odst.report import panels, words
 from odst.report.findings import Findings, gather
+from odst.report.foresight import compare_forecast
 from odst.report.galleries import RoundGalleries, choose, describe_tiles, gallery_size, scan_round, sources_of
 from odst.report.measures import measures
 from odst.report.sprites import COLUMNS, Album
@@ -53,7 +54,10 @@ def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_path
         "place": place.name if relative_paths else str(place),
         "headline": words.headline(found),
         "summary": words.summary(found),
+        "bases": found.run.bases(),
+        "alphas": words.alphas(found.recipe),
         "columns": [one for one in COLUMNS_SHOWN if any(r.metrics.get(one.key) is not None for r in found.rounds)],
+        "foresight": compare_forecast(found),
         "curves": panels.curves(found),
         "bars": panels.bars(found),
         "confidence": [panels.confidence(found, one, pools.get(one.t)) for one in found.rounds],
@@ -132,15 +136,17 @@ def _data(found: Findings, galleries: list[RoundGalleries], album: Album | None,
                 row["rows"] = {key: [place[j] for j in ids] for key, ids in gallery.rows.items()}
                 row["ladder"] = [[place[j], rank] for j, rank in gallery.ladder]
             rows.append(row)
-        rounds[one.student.t] = {"k": k, "classes": rows, "stops": _stops(one, pool.truth)}
+        rounds[one.student.t] = {"k": k, "classes": rows, "stops": _stops(one, pool.truth, words.alphas(found.recipe))}
     return {"rounds": rounds, "tile": album.size if album else None, "columns": COLUMNS}
 
 
-def _stops(one: RoundGalleries, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """The slider's alphas and, where the truth is known, how good the selection at each would be."""
-    if one.stops is None or one.scan is None or one.student.selection is None:
+def _stops(one: RoundGalleries, truth: np.ndarray | None, named: str) -> dict[str, Any] | None:
+    """The slider's alphas, what the run calls its own, and where the truth is known how good the selection at each would be.
+    A run that draws its images has no slider: which ones another alpha would draw is not stored."""
+    if one.stops is None or one.scan is None or one.student.selection is None or one.student.selection.get("pick"):
         return None
-    found: dict[str, Any] = {"alphas": [float(f"{a:.6g}") for a in one.stops.alphas], "own": one.stops.own}
+    alphas = [float(f"{a:.6g}") for a in one.stops.alphas]
+    found: dict[str, Any] = {"alphas": alphas, "own": one.stops.own, "named": named}
     if truth is not None:
         counts = np.minimum(one.student.selection["k"], one.scan.above)  # (S, K)
         related, correct = np.zeros(len(counts)), np.zeros(len(counts))

@@ -26,7 +26,7 @@ function showAlpha(round, at) {
   const taken = (one, stop) => Math.min(k, one.at[stop]);
   const total = stop => round.classes.reduce((sum, one) => sum + taken(one, stop), 0);
   const own = at === stops.own ? " (as run)" : "";
-  byId("alpha-value").textContent = alpha + own;
+  byId("alpha-value").textContent = (own ? stops.named : alpha) + own;
   byId("alpha").setAttribute("aria-valuetext", `alpha ${alpha}${own}, ${total(at)} images`);
   const change = total(at) - total(stops.own);
   let text = `${count.format(total(at))} images would be selected`;

@@ -133,6 +133,7 @@ function choose(name) {
   const first = mode.pages.findIndex((_, p) => !seen()[p]);
   at = { page: Math.max(0, first), tile: 0 };
   anchor = null;
+  if (mode.pages.length) fill(mode.pages[at.page]);
   highlight();
   tell();
 }

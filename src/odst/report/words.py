@@ -3,6 +3,7 @@
 from math import exp, isinf
 
 from odst.evaluation.paired import Change
+from odst.recipe import Recipe
 from odst.report.findings import Findings
 from odst.report.measures import percent
 
@@ -27,9 +28,20 @@ def probability(log_odds: float) -> str:
     return f"1 {MINUS} {rest:.0e}".replace("e-0", "e-").replace("e-", f"e{MINUS}") if rest else f"1 {MINUS} 0"
 
 
+def alphas(recipe: Recipe) -> str:
+    """Of the thresholds, as a run asked for them: one number, or one for each."""
+    if recipe.alpha_in is None and recipe.alpha_out is None:
+        return f"{recipe.alpha:g}"
+    inside, outside = recipe.alphas(val_out=True)
+    texts = [f"{alpha:g} {on}" for alpha, on in ((inside, "on val_in"), (outside, "on val_out")) if alpha is not None]
+    return ", ".join(texts)
+
+
 def headline(found: Findings) -> str:
     """The verdict in one sentence."""
     best, change = found.best.t, found.error
+    if found.use_alone:
+        return "Use your labels alone: no round is as good as they are on the validation images."
     if len(found.rounds) == 1:
         return f"There is only the base classifier, with {percent(change.after)} % error."
     if best == 0:
@@ -51,6 +63,8 @@ def summary(found: Findings) -> list[str]:
         "test images" if found.tested else "validation images (there is no test set, and these also chose the round)"
     )
     lines = []
+    if found.final and (alone := found.final.get("labels_alone")):
+        lines.append(f"{alone['says'][0].upper()}{alone['says'][1:]}.")
     last = found.rounds[-1]
     judged = found.best if found.best.t else last
     error, auroc = found.error_from_base(judged), found.auroc_from_base(judged)

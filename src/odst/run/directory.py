@@ -8,9 +8,8 @@ forecast.json    what `odst forecast` expected, written before the run or after
 log.txt, timings.jsonl
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
-labels-alone/    the model of the labelled images alone, where the config asks for it: kept like a round
-weight-W/        a base that rest_weight = "auto" has tried: the same
-bases.json       labels alone and the bases that were tried, and which was taken
+labels-alone/, weight-W/   kept like rounds: the model of the labelled images alone, and bases that were tried
+bases.json       these, and which was taken
 marks/           what people said of its selections, as `odst review --serve` writes it
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
@@ -40,7 +39,7 @@ from odst.method.stored import logits_folder, read_predictions
 from odst.progress import listening
 from odst.rounds import Round
 from odst.run import round_folder
-from odst.run.bases import Base, read_bases
+from odst.run.bases import ALONE, Base, read_bases
 from odst.run.config import CONFIG_FILE, FORECAST_FILE, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_note import thresholds_from_json
@@ -188,10 +187,8 @@ class RunDir:
         """The note of a round, if it is of this run and its classes, and follows the round before it."""
         bonds: dict[str, Any] = {"run": self.bond()}
         if isinstance(t, int):
-            bonds |= {
-                "round": t,
-                "before": round_folder.read_note(self.round(t - 1), files=False)["model_hash"] if t else None,
-            }
+            before = round_folder.read_note(self.round(t - 1), files=False)["model_hash"] if t else None
+            bonds |= {"round": t, "before": before}
         note = round_folder.read_note(self.round(t), files=False)
         round_folder.check_bonds(self.round(t), note, self.info()["classes"], **bonds)
         return note
@@ -233,19 +230,22 @@ class RunDir:
         """Labels alone and what was tried, in the order of it; none for a run with a single base."""
         return read_bases(self.path)
 
-    def finish(self, best: int, planned: int, stopped: str | None) -> None:
-        """Write final.json: the round to use, and why the run ended."""
-        metrics = self.metrics()
+    def finish(self, best: int, planned: int, stopped: str | None, use: Which | None = None, alone: Any = None) -> None:
+        """Write final.json: the best round, the model to `use` (that round, or labels-alone), and why the run ended."""
+        metrics, use = self.metrics(), best if use is None else use
+        used = self.note(use)
         final = {
+            "use": use,
             "round": best,
             "last_round": metrics[-1]["round"],
             "planned_rounds": planned,
             "stopped": stopped,
             "harmful_rounds": [one["round"] for one in metrics if one.get("harm")],
-            "model": round_folder.model_file(self.round(best)).relative_to(self.path).as_posix(),
-            "model_hash": self.note(best)["model_hash"],
-            "val_error": metrics[best]["val_error"],
-            "val_od_auroc": metrics[best]["val_od_auroc"],
+            "model": round_folder.model_file(self.round(use)).relative_to(self.path).as_posix(),
+            "model_hash": used["model_hash"],
+            "val_error": used["metrics"]["val_error"],
+            "val_od_auroc": used["metrics"]["val_od_auroc"],
+            **({} if alone is None else {"labels_alone": alone}),
         }
         self._write_final(final)
 
@@ -276,8 +276,9 @@ class RunDir:
         final, there = read_json(file), self.rounds()
         sealed = self.info()["format"] == UNSEALED or final.pop(SEAL, None) == digest(final)
         best = final.get("round")
-        known = type(best) is int and best in there and final.get("last_round") == there[-1]
-        if not sealed or not known or final.get("model_hash") != self._check_place(int(best or 0))["model_hash"]:
+        use: Any = final.get("use", best)  # an older odst knew of rounds only
+        known = type(best) is int and best in there and final.get("last_round") == there[-1] and use in (best, ALONE)
+        if not sealed or not known or final.get("model_hash") != self._check_place(use)["model_hash"]:
             raise UserError(
                 f"{file}: it does not fit the rounds of this run. `odst run {self.path}` writes it, or what is missing, again."
             )
@@ -290,9 +291,8 @@ class RunDir:
         """Bring metrics.jsonl up to date and drop what finished rounds and killed writers have left."""
         for t in self.rounds():
             checkpoint_file(self.scratch, t).unlink(missing_ok=True)
-        for one in self.bases():
-            if one.name:
-                shutil.rmtree(self.scratch / one.name, ignore_errors=True)
+        for name in (one.name for one in self.bases() if one.name):
+            shutil.rmtree(self.scratch / name, ignore_errors=True)
         own = (self.path.glob(f".{name}.*.part") for name in OWN_FILES)  # a page may be being written beside them
         for part in (*chain.from_iterable(own), *self.path.glob("*-*/.*.part"), *self.scratch.rglob(".*.part")):
             part.unlink(missing_ok=True)

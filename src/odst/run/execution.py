@@ -5,12 +5,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from odst.engine.interface import share
 from odst.engine.parts import writing
 from odst.errors import UserError
-from odst.evaluation.scoring import Scored, best_round, harm
+from odst.evaluation.choice import choose
+from odst.evaluation.scoring import Scored, harm
 from odst.rounds import Round
 from odst.run.audit import check_own
+from odst.run.bases import ALONE
 from odst.run.config import Config
 from odst.run.directory import RunDir, Which
 from odst.run.first_round import score_round, settled_recipe, write_first_round
@@ -21,8 +25,9 @@ from odst.self_training import self_train
 log = logging.getLogger("odst")
 
 
-def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str, Any] | None = None) -> int:
-    """Run `config` in `out`, or go on with it; return the round to use. One process at a time does so in one folder.
+def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str, Any] | None = None) -> Which:
+    """Run `config` in `out`, or go on with it; return the round to use, or labels-alone. One process at a time does so in one
+    folder.
 
     `parent` is what run.json says of the run whose marks are fed back, as `feed_back` gives it.
     """
@@ -35,7 +40,7 @@ def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str,
         return _execute(config, run, parent)
 
 
-def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> int:
+def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> Which:
     out = run.path
     if share() is not None and not run.rounds():
         raise UserError(
@@ -75,7 +80,7 @@ def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> int:
                 if config.run.stop_on_harm:
                     stopped = "harm"
                     break
-        return _finish(run, recipe.rounds, stopped)
+        return _finish(run, config, data.val_in.y, stopped)
 
 
 def _last_round(run: RunDir, prepared: Prepared) -> tuple[Round, Scored]:
@@ -91,15 +96,35 @@ def _harm_on_file(run: RunDir, config: Config) -> str | None:
     return "harm" if config.run.stop_on_harm and run.metrics()[-1].get("harm") else None
 
 
-def _finish(run: RunDir, rounds: int, stopped: str | None) -> int:
+def _finish(run: RunDir, config: Config, y: np.ndarray, stopped: str | None) -> Which:
     run.tidy()
-    metrics = run.metrics()
-    best, last = best_round(metrics), metrics[-1]["round"]
-    if stopped is None and last < rounds:
+    planned = config.recipe().rounds
+    rounds = [Scored(metrics, run.logits(t)) for t, metrics in enumerate(run.metrics())]
+    if stopped is None and len(rounds) <= planned:
         stopped = "nothing above the thresholds"
-    run.finish(best, rounds, stopped)
-    log.info("done: use round %d", best)
-    return best
+    alone = None
+    if config.run.labels_alone:
+        alone = Scored(run.note(ALONE)["metrics"], run.logits(ALONE))
+    choice = choose(rounds, alone, y, holds=all(one.holds for one in run.bases() if one.taken))
+    use: Which = ALONE if choice.alone else choice.round
+    beside = None
+    if alone is not None:
+        beside = {key: alone.metrics[key] for key in ("val_error", "val_od_auroc", "error", "od_auroc")}
+        says = words(alone.metrics, rounds[choice.round].metrics, config.method.name, len(y), choice.verdict)
+        beside |= {"verdict": choice.verdict, "says": says}
+        log.info("%s", says)
+    run.finish(choice.round, planned, stopped, use, beside)
+    log.info("done: use %s", "labels alone" if use == ALONE else f"round {use}")
+    return use
+
+
+def words(alone: dict[str, Any], best: dict[str, Any], method: str, n_in: int, verdict: str | None) -> str:
+    """Labels alone and the best round in one line: on test images where there are some, and how sure val_in is of it."""
+    key, where = ("error", "test images") if alone["error"] is not None else ("val_error", "val_in")
+    return (
+        f"your labels alone: {100 * alone[key]:.1f} %, {method}: {100 * best[key]:.1f} % error on {where}; "
+        f"by the {n_in:,} images of val_in: {verdict}"
+    )
 
 
 def feed_back(parent: RunDir, config: Config, files: Sequence[Path]) -> tuple[Config, dict[str, Any]]:

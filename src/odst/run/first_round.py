@@ -15,9 +15,9 @@ from odst.method.labelling import infer
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated
 from odst.run.bases import ALONE, Base, write_bases
-from odst.run.directory import RunDir
+from odst.run.directory import RunDir, Which
 from odst.run.preparation import Prepared, base_key
-from odst.run.round_folder import is_whole, read_model, read_note, read_round, write_round
+from odst.run.round_folder import is_whole, read_model, read_round, write_round
 
 log = logging.getLogger("odst")
 
@@ -66,6 +66,7 @@ def _known(run: RunDir, prepared: Prepared, weight: float, key: str) -> Round | 
     """A base that this run has finished already, or one that a run beside it has."""
     own = run.round(trial_name(weight))
     if is_whole(own):
+        run.note(own.name)
         return read_round(own, prepared.make_model())[0]
     if (found := find_base(run, key)) is None:
         return None
@@ -79,11 +80,11 @@ def find_base(run: RunDir, key: str) -> tuple[RunDir, Path] | None:
     """A run in the same folder that has an equal base: T, val_in, network, schedule, seed and rest_weight (and pool) agree."""
     for beside in run.runs_beside():
         try:
-            there = {one.key: beside.round(one.name) for one in beside.bases() if one.name}
+            there: dict[str, Which] = {one.key: one.name for one in beside.bases() if one.name}
             if beside.rounds():
-                there[str(beside.info().get("base"))] = beside.round(0)
-            if key in there and read_note(there[key]):
-                return beside, there[key]
+                there[str(beside.info().get("base"))] = 0
+            if key in there and beside.note(there[key]):
+                return beside, beside.round(there[key])
         except (UserError, OSError) as error:  # somebody else's folder, or a damaged run: train the base here
             log.debug("not taking over a base: %s", error)
     return None

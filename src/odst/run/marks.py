@@ -80,6 +80,16 @@ def write_marks(file: Path, marks: Sequence[Mark]) -> None:
         write_json(file, {"format": FORMAT, "marks": rows})
 
 
+def keep_marks(run: RunDir, name: str, marks: Sequence[Mark]) -> Path:
+    """Write them into the run's folder of marks under this name, or one that is free; the same marks are kept once."""
+    n, file = 1, run.marks / f"{name}.json"
+    while file.exists() and read_marks(file) != list(marks):
+        n += 1
+        file = run.marks / f"{name}-{n}.json"
+    write_marks(file, marks)
+    return file
+
+
 def read_marks(file: Path) -> list[Mark]:
     try:
         raw = file.read_bytes()

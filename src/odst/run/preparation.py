@@ -25,7 +25,7 @@ from odst.evaluation.corruptions import published_labels
 from odst.files import digest, sha256
 from odst.method.selection import Selection
 from odst.run.config import Config
-from odst.run.directory import RunDir
+from odst.run.directory import RunDir, Which
 from odst.run.feedback import describe_marks, marked_pool, settled_marks, with_marks
 from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
 from odst.run.selection_file import read_selection
@@ -160,7 +160,7 @@ def sets_of(run: RunDir) -> Data:
     return data
 
 
-def labels_of(run: RunDir, t: int = 0) -> dict[str, np.ndarray]:
+def labels_of(run: RunDir, t: Which = 0) -> dict[str, np.ndarray]:
     """Of val_in and test, as the run kept them; a run of an older odst kept none, and its images are read again."""
     for one in (t, *run.rounds()):  # a run that an older odst began has them in its later rounds only
         if kept := run.labels(one):

@@ -42,7 +42,7 @@ def scan_pool(data: Data, most: int, *, seed: int, device: str, steps: int = STE
     ids = np.sort(stream(seed, "forecast").choice(inside, n, replace=False))
     rest = replace(data.pool, excluded=np.union1d(data.pool.excluded, ids))
     x = data.labelled.x
-    name = quick_network(tuple(x.shape[1:]), data.pool.pictures is not None)
+    name = quick_network(tuple(x.shape[1:]))
     model = seeded(lambda: make_network(name, data.K, x), key(seed, "forecast", "init"))
     augment, lr = (("crop:4",), 0.1) if is_image(x) else ((), 0.01)
     schedule = Schedule(batch=64, phases=(Phase(steps=steps, lr=lr, shape="cosine", augment=augment),))
@@ -66,8 +66,8 @@ class Rows:
         return self.x[self.ids[rows]]
 
 
-def quick_network(shape: tuple[int, ...], embedded: bool) -> str:
+def quick_network(shape: tuple[int, ...]) -> str:
     """The smallest network that takes such rows and is worth training."""
     if len(shape) == 1:
-        return "head" if embedded else "mlp"
+        return "head"
     return "tiny" if shape[0] < 16 else "small" if shape[0] <= 96 else "resnet18"

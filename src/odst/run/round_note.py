@@ -44,9 +44,13 @@ def selection_summary(I: Selection, classes: tuple[str, ...], teacher: Teacher |
     """`selection` of round.json: the cap, who chose, and per class how many lay above, were used, and stand in I."""
     used = np.bincount(I.classes, minlength=len(classes))
     copies = np.bincount(I.classes, weights=I.copies, minlength=len(classes)).astype(int)
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         name: {"above": int(I.above[c]), "used": int(used[c]), "entries": int(copies[c]), "stop": I.stop[c]}
         for c, name in enumerate(classes)
     }
-    drawn = {} if I.pick == "top" else {"pick": I.pick}
-    return {"k": I.k, "teacher": None if teacher is None else teacher.round, **drawn, "classes": rows}
+    summary: dict[str, Any] = {"k": I.k, "teacher": None if teacher is None else teacher.round, "classes": rows}
+    if I.pick != "top" and I.tau is not None:  # the thresholds of a promise are not the teacher's own
+        for c, row in enumerate(rows.values()):
+            row["threshold"] = _number(I.tau[c])
+        summary["pick"] = I.pick
+    return summary

@@ -14,27 +14,29 @@ import pytest
 from odst.data.pool import open_pool
 from processes import command, odst
 
+# Before Ray is imported: it would put the address of a network card in place of the loopback's
+os.environ |= {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "4",
+}
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")])
 pytest.importorskip("ray", reason="needs odst[ray]")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator:
-    os.environ |= {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_health_check_initial_delay_ms": "1000",
-        "RAY_health_check_period_ms": "500",
-        "RAY_health_check_failure_threshold": "4",
-    }
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
-    )
     from ray.cluster_utils import Cluster
 
     own = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
     made = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
     made.add_node(**own)
     yield made
+    import ray
+
+    ray.shutdown()
     made.shutdown()
 
 
@@ -101,7 +103,7 @@ def test_nodes_that_label_and_guard_write_what_this_machine_does(cluster, local:
     from odst.vision.networks import make_network
 
     torch.manual_seed(0)
-    model = make_network("small", 4, shape=(8, 8, 3))
+    model = make_network("tiny", 4, shape=(8, 8, 3))
     pool = open_pool(local)
     guard = Guard({"test": pool.x[np.arange(0, 60_000, 7000)].copy()})
     chosen = {}

@@ -10,7 +10,7 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "errors", "files", "holders", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
     "few_labels", "self_training",
     "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip
@@ -31,6 +31,7 @@ RUN = [
     "round_folder",
     "bases",
     "directory",
+    "trust",
     "marks",
     "feedback",
     "identity",
@@ -119,7 +120,7 @@ def test_nobody_imports_a_run_for_a_helper() -> None:
     """What comes after a run may open its directory, ask for its sets and start one; devices, statistics and the like are above."""
     offered = {
         "run.audit", "run.bases", "run.config", "run.directory", "run.execution", "run.forecast", "run.marks", "run.outlook", "run.preparation",
-        "run.quick_base", "run.round_folder", "run.round_note", "run.selection_file", "run.torchrun",
+        "run.quick_base", "run.round_folder", "run.round_note", "run.selection_file", "run.torchrun", "run.trust",
     }  # fmt: skip
     helpers = {"pick_device", "statistics", "resolve", "fingerprint", "digest", "make_network"}
     for file in ROOT.rglob("*.py"):

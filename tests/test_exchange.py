@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import tarfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -17,11 +18,11 @@ from commands import fails, odst
 from odst.data.packing import build_pool
 from odst.data.reading import read_set
 from odst.exchange.names import folder_names
-from odst.run.audit import check_own
+from odst.run.audit import check_own, drawn_ranks, ranked
 from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
-from odst.run.marks import Mark, read_marks
+from odst.run.marks import Mark, read_marks, run_hash, write_marks
 from runs import SIDE, bars
 
 NAMES = ("Cat", "a/b", "cat")  # none of them a folder's name everywhere: a slash, and two that differ in case
@@ -151,7 +152,7 @@ def test_links_point_at_originals_that_are_files_and_members_are_copied(run, tab
     assert read_set(tmp_path / "out", SIDE, labelled=True).x.shape[0] == len(table)
 
 
-def test_a_certified_or_whole_selection_as_parquet_or_csv_feeds_given_selection(run, table, tmp_path) -> None:
+def test_a_selection_as_parquet_or_csv_feeds_given_selection(run, table, tmp_path) -> None:
     take(run, "parquet", tmp_path / "chosen.parquet")
     assert pq.read_table(tmp_path / "chosen.parquet").to_pylist() == table
     take(run, "csv", tmp_path / "chosen.csv")
@@ -239,6 +240,26 @@ def test_fiftyone_gets_its_image_classification_layout(run, table, tmp_path) -> 
         found = labels["labels"][marked(row)]
         assert labels["classes"][found["label"]] == row["class"] and found["confidence"] == row["probability"]
         assert found["attributes"]["content_hash"] == row["content_hash"]
+
+
+def test_only_what_an_audit_certified_leaves_with_certified(run, table, tmp_path) -> None:
+    """Every picture of two classes was seen and is right, every one of the third is wrong."""
+    copy = RunDir(Path(shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("selection-*", "marks"))))
+    sets = ranked(copy, 2)
+    marks = [
+        Mark(
+            pool_id=int(one.ids[rank]), content_hash=one.hashes[rank], run_hash=run_hash(copy, 2), round=2, mode="audit",
+            name=one.name, verdict="wrong" if one.name == NAMES[2] else "right", draws=500, who="x", when="now",
+        )
+        for one, ranks in zip(sets, drawn_ranks(copy, 2, sets, 500), strict=True)
+        for rank in ranks
+    ]  # fmt: skip
+    write_marks(tmp_path / "marks.json", marks)
+    result = odst("audit", copy.path, "--marks", tmp_path / "marks.json", "--round", "2", "--target", "0.9")
+    assert result.code == 0, result.err
+    take(copy.path, "parquet", tmp_path / "certified.parquet", "--certified")
+    found = pq.read_table(tmp_path / "certified.parquet").to_pylist()
+    assert found == [row for row in table if row["class"] != NAMES[2]]
 
 
 def test_a_picture_that_has_gone_or_changed_comes_from_the_pools_pixels_and_the_command_says_how_many(

@@ -159,7 +159,7 @@ def test_a_run_goes_without_the_file_that_it_began_with(weights: Path, tmp_path:
     kept = load_file(tmp_path / "run" / "round-0" / "model.safetensors")
     assert torch.equal(kept["net.0.weight"], learnt["0.weight"])
     weights.unlink()
-    classifier = odst.load(tmp_path / "run")
+    classifier = odst.load(tmp_path / "run", trust_code=True)
     x = np.zeros((2, *classifier.shape), np.uint8)
     assert classifier.predict_proba(x).shape == (2, 5)
 

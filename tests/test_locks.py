@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from odst import locks
+from odst import holders, locks
 from odst.errors import UserError
-from odst.locks import FILE, Holder, held_parts, lock
+from odst.holders import Holder
+from odst.locks import FILE, held_parts, lock
 from processes import command, environment
 
 HOLD = """
@@ -157,7 +158,7 @@ def test_a_process_whose_lock_was_taken_over_while_it_slept_stops(tmp_path: Path
     script = f"""
 import time
 from pathlib import Path
-from odst import locks
+from odst import holders, locks
 locks.BEAT = 0.02
 with locks.lock({str(tmp_path)!r}, "x"):
     (Path({str(tmp_path)!r}) / locks.FILE).unlink()
@@ -171,7 +172,7 @@ with locks.lock({str(tmp_path)!r}, "x"):
 
 
 def test_of_processes_that_take_over_at_once_one_at_a_time_is_inside(tmp_path: Path) -> None:
-    write(tmp_path, host=socket.gethostname(), machine=locks._machine())
+    write(tmp_path, host=socket.gethostname(), machine=holders.machine())
     rushing = [python(RUSH, tmp_path) for _ in range(4)]
     time.sleep(0.5)
     (tmp_path / "go").touch()

@@ -99,10 +99,10 @@ def test_a_run_on_an_onnx_backbone_is_exported_with_it(world: Path, tmp_path: Pa
     exported(tiny_encoder.make(), tmp_path / "net.onnx", torch.zeros(2, 3, 24, 24))
     file = config(world / "onnx.toml", backbone=f"onnx:{tmp_path}/net.onnx?norm=half")
     assert command("run", file, "--out", tmp_path / "run", "--quiet").code == 0
-    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx", "--trust-code")
     assert done.code == 0, done.err
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    classifier = odst.load(tmp_path / "run")
+    classifier = odst.load(tmp_path / "run", trust_code=True)
     _, x = rows_of(world / "test")
     x = np.ascontiguousarray(x[:, ::2, ::2])
     vectors = open_backbone(classifier.encoding.embedder.spec)(x)
@@ -122,7 +122,7 @@ def test_a_run_on_stored_pixels_is_not_exported(world: Path, tmp_path: Path) -> 
     file = config(world / "stored.toml", pool=str(tmp_path / "packed"))
     short = ("--set", "training.phases=[{steps=5, lr=0.05}]", "--set", "method.ratio=[]")
     assert command("run", file, "--out", tmp_path / "run", "--quiet", *short).code == 0
-    said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    said = fails("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx", "--trust-code")
     assert "its vectors were made from stored pixels of 16 a side" in said
     assert not (tmp_path / "model.onnx").exists()
 
@@ -138,12 +138,12 @@ def test_the_export_of_a_packaged_backbone_agrees_on_100_photographs(real_data: 
         "[training]\nphases = [{ steps = 60, lr = 0.01 }]\n"
     )
     assert command("run", tmp_path / "odst.toml", "--out", tmp_path / "run", "--quiet").code == 0
-    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx")
+    done = command("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx", "--trust-code")
     assert done.code == 0, done.err
     rows = pq.read_table(photos, columns=["image"], filters=[("split", "=", "test")])["image"].to_pylist()[:100]
     x = np.stack([decode(row["bytes"], 128)[0] for row in rows])
     (p,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"images": x})
-    classifier = odst.load(tmp_path / "run")
+    classifier = odst.load(tmp_path / "run", trust_code=True)
     module = open_backbone("efficientnet-lite1", runtime="torch").module
     whole = Calibrated(classifier.model, classifier.temperature, module).eval()
     with torch.inference_mode():

@@ -160,6 +160,7 @@ def test_a_val_out_that_was_drawn_from_the_pool_gives_no_lower_end(tmp_path: Pat
 # the command -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_forecast_is_kept_for_the_report_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     few = ["--set", "training.phases=[{steps=20, lr=0.1}]", "--set", "method.ratio=[5]", "--set", "method.alpha=0.8"]

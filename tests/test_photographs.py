@@ -59,7 +59,7 @@ def test_an_own_backbone_file_is_found_from_anywhere(folders: Path, monkeypatch:
     )
     ran = odst("run", "../project/odst.toml", "--out", "run", "--quiet", *short)
     assert ran.code == 0, ran.err
-    assert odst("predict", "run", "../labelled/across").code == 0
+    assert odst("predict", "run", "../labelled/across", "--trust-code").code == 0
 
 
 def test_the_sheet_shows_the_originals_and_not_the_thumbnails(folders: Path) -> None:

@@ -5,8 +5,7 @@ import traceback
 from pathlib import Path
 
 from benchmarks.malformed.whole import SIDE
-from odst.cli import ADVICE
-from odst.errors import UserError
+from odst.cli.ending import advice
 
 
 def faults(spec: str, out: Path) -> list[str]:
@@ -22,12 +21,9 @@ def faults(spec: str, out: Path) -> list[str]:
     }.items():
         try:
             act()
-        except UserError:
-            pass
-        except OSError as error:
-            if error.errno not in ADVICE:  # which the command turns into one line
-                found.append(f"{what}: {type(error).__name__}: {error}")
         except Exception as error:
+            if advice(error) is not None and getattr(error, "errno", 0) is not None:  # the command has one line for it
+                continue
             place = traceback.extract_tb(error.__traceback__)
             inner = next(
                 (f for f in reversed(place) if "odst" in f.filename and "benchmarks" not in f.filename), place[-1]

@@ -13,42 +13,22 @@ import re
 import secrets
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from odst.errors import UserError
+from odst.holders import FILE, Holder, alive, born_of, machine, read_holder
 
 log = logging.getLogger("odst")
 
-FILE = ".odst-lock"
 TOKENS = "ODST_LOCKS"  # the environment's variable: those of the locks that this process, or who started it, holds
-BEAT, STALE = 10.0, 60.0  # seconds: how often a holder renews the time of its file, and how old a time frees a lock
+BEAT = 10.0  # seconds: how often a holder renews the time of its file
 PATIENCE = 5.0  # seconds for another process to finish taking over, which takes a moment
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of simple file systems
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who writes a folder, or one part of the work in it."""
-
-    pid: int
-    host: str
-    machine: str  # its boot and its processes' numbering: a pid means something there only
-    born: str  # when the process began, as its system counts: a pid may be given anew
-    since: float  # seconds since 1970
-    token: str
-    doing: str
-    part: str | None = None
-
-    def __str__(self) -> str:
-        day = "" if time.localtime(self.since)[:3] == time.localtime()[:3] else "%Y-%m-%d "
-        since = time.strftime(f"{day}%H:%M", time.localtime(self.since))
-        return f"process {self.pid} on {self.host} since {since} ({self.doing})"
 
 
 @contextmanager
@@ -99,14 +79,14 @@ class _Held:
                 with suppress(OSError):
                     os.utime(self.file)
             elif (missed := missed + 1) == 2:  # once may be a folder that is just being moved
-                other = _read(self.file)
+                other = read_holder(self.file)
                 why = f"{other} is" if other else "it was deleted or moved"
                 log.error("%s: this process is its writer no more, %s. It stops here.", self.file.parent, why)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
     def _is_ours(self) -> bool:
-        there = _read(self.file)
+        there = read_holder(self.file)
         return there is not None and there.token in (self.holder.token, "")
 
     def release(self) -> None:
@@ -131,7 +111,7 @@ def _acquire(folder: Path, doing: str, part: str | None) -> _Held | None:
     if not os.access(folder, os.W_OK):
         return None
     holder = Holder(
-        os.getpid(), socket.gethostname(), _machine(), _born(os.getpid()) or "", time.time(), secrets.token_hex(8), doing, part
+        os.getpid(), socket.gethostname(), machine(), born_of(os.getpid()) or "", time.time(), secrets.token_hex(8), doing, part
     )  # fmt: skip
     if not _create(file, holder):
         return None
@@ -143,8 +123,8 @@ def _acquire(folder: Path, doing: str, part: str | None) -> _Held | None:
 
 
 def _busy(files: list[Path]) -> list[Holder]:
-    found = ((file, _read(file)) for file in files)
-    return [one for file, one in found if one is not None and one.token not in tokens() and _alive(one, file)]
+    found = ((file, read_holder(file)) for file in files)
+    return [one for file, one in found if one is not None and one.token not in tokens() and alive(one, file)]
 
 
 def _make(folder: Path) -> list[Path]:
@@ -158,27 +138,18 @@ def _create(file: Path, holder: Holder) -> bool:
     """Make the lock file, whole from its first moment; False where a lock that is ours stands there already."""
     deadline = time.monotonic() + PATIENCE
     while not _place(file, holder):
-        before = _read(file)
+        before = read_holder(file)
         if before is None:
-            if time.monotonic() > deadline:
-                _check_place(file.parent)
+            if time.monotonic() > deadline and file.parent.as_posix().startswith("/proc"):  # where no file can be
+                raise UserError(f"{file.parent}: no file can be made there. Choose another place.")
             continue  # it was given back just now
         if before.token in tokens():
             return False
-        if _alive(before, file) or time.monotonic() > deadline:
+        if alive(before, file) or time.monotonic() > deadline:
             raise _refusal(file.parent, [before])
         if not _remove_dead(file):
             time.sleep(0.02)
     return True
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse /proc and the like: folders in which no file can be."""
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except FileNotFoundError:
-        if folder.is_dir():
-            raise UserError(f"{folder}: no file can be made there. Choose another place.") from None
 
 
 def _place(file: Path, holder: Holder) -> bool:
@@ -207,40 +178,6 @@ def _place(file: Path, holder: Holder) -> bool:
             temporary.unlink()
 
 
-def _read(file: Path) -> Holder | None:
-    """Who holds it; None where there is no such file. What cannot be read is somebody's who is just writing it."""
-    try:
-        values = json.loads(file.read_bytes())
-        return Holder(**{name: values[name] for name in Holder.__dataclass_fields__})
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, OSError):
-        return Holder(0, "an unknown machine", "?", "", time.time(), "", "unknown")
-
-
-def _alive(holder: Holder, file: Path) -> bool:
-    """Whether it is at work: as its system says, or by the time of its file where that is another's or does not tell."""
-    if (holder.host, holder.machine) == (socket.gethostname(), _machine()):
-        born = _born(holder.pid)
-        if born != holder.born:
-            return False
-        if born:
-            return True
-    try:
-        return _now(file.parent) - file.stat().st_mtime < STALE
-    except FileNotFoundError:
-        return False
-
-
-def _now(folder: Path) -> float:
-    """By the clock that dates the files of `folder`: machines may differ by minutes."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{FILE}.", suffix=".part") as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return time.time()
-
-
 def _remove_dead(file: Path) -> bool:
     """Remove the lock of a process that is gone. Of several who see it at once one does, and it can only be that very file:
     whoever wants to remove it must hold it first, and then finds it in its place or leaves it alone."""
@@ -257,9 +194,9 @@ def _remove_dead(file: Path) -> bool:
             return False
         except (ImportError, OSError):  # a system or a file system without: the file alone decides
             pass
-        holder = _read(file)
+        holder = read_holder(file)
         there = os.path.samestat(os.fstat(handle), file.stat())
-        if holder is None or not there or _alive(holder, file):
+        if holder is None or not there or alive(holder, file):
             return False
         file.unlink()
         return True
@@ -267,33 +204,6 @@ def _remove_dead(file: Path) -> bool:
         return True
     finally:
         os.close(handle)
-
-
-def _machine() -> str:
-    """What a pid is counted in: containers of one host may have one name and different processes."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _born(pid: int) -> str | None:
-    """When this process began; None for one that is gone or waits to be buried. Empty where the system does not tell."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if state in "ZX" else rest[18]
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-    if os.name == "posix":  # elsewhere this would end the process
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        except OSError:
-            pass
-    return ""
 
 
 def _refusal(folder: Path, holders: list[Holder]) -> UserError:

@@ -18,11 +18,11 @@ from odst.recipe import Recipe
 class Round:
     """A model with its own temperature and thresholds, and the selection it was trained on (none in round 0)."""
 
-    t: int
-    model: nn.Module
-    temperature: float
-    thresholds: Thresholds
-    selection: Selection | None
+    t: int  # 0 for the base
+    model: nn.Module  # pixels or vectors in, K logits out
+    temperature: float  # by which its logits are divided
+    thresholds: Thresholds  # per class, in log-odds
+    selection: Selection | None  # I, chosen by the teacher before it
     logits_in: np.ndarray  # of val_in
     logits_out: np.ndarray | None  # of val_out
 

@@ -24,6 +24,7 @@ from odst.run.directory import RunDir, Which
 from odst.run.preparation import encoding_of, labels_of
 from odst.run.round_folder import is_whole
 from odst.run.round_note import thresholds_from_json
+from odst.run.trust import check_code
 from odst.training.precision import pick_device
 from odst.vision.networks import make_network
 
@@ -122,10 +123,12 @@ class Judgement(NamedTuple):
     nearest: str  # the most probable class
 
 
-def load(run: str | Path, *, round: int | str | None = None, device: str = "auto") -> Classifier:
+def load(
+    run: str | Path, *, round: int | str | None = None, device: str = "auto", trust_code: bool = False
+) -> Classifier:
     """The classifier of a run: the one that its final.json says to use, or that of the round asked for, or "labels-alone".
     The run's images are not needed."""
-    folder = RunDir(Path(run))
+    folder = RunDir(Path(run), trust_code)
     info = folder.info()
     there = folder.finished_rounds()
     models: list[Which] = [*there, *([ALONE] if is_whole(folder.round(ALONE)) else [])]
@@ -137,7 +140,9 @@ def load(run: str | Path, *, round: int | str | None = None, device: str = "auto
         raise UserError(f"{folder.path}: there is no round {round}. It has {', '.join(map(str, models))}.")
     note = folder.note(round)
     classes, shape = tuple(info["classes"]), tuple(info["shape"])
-    model = make_network(K=len(classes), shape=shape, blank=True, **folder.config().model.network())
+    network = folder.config().model.network()
+    check_code(folder, network["name"])
+    model = make_network(K=len(classes), shape=shape, blank=True, **network)
     return Classifier(
         run=folder,
         round=round,

@@ -1,16 +1,19 @@
 """The commands, one module each. `main` turns a mistake into one line and exit code 2."""
 
-import errno
 import sys
-from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any, Literal
 
-import typer
-from typer.core import TyperGroup
+try:
+    from importlib import import_module
+    from pathlib import Path
+    from typing import Annotated, Any, Literal
 
-from odst.engine.interface import ShareDone
-from odst.errors import UserError, is_out_of_memory
+    import typer
+    from typer.core import TyperGroup
+
+    from odst.cli.ending import advice, fall_back_to_plain_signs, say, stoppable
+    from odst.engine.interface import ShareDone
+except KeyboardInterrupt:  # half of the time a command takes to start is spent here
+    sys.exit(130)
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
     "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "status", "data", "methods", "doctor",
@@ -60,6 +63,7 @@ RunFit = Annotated[str | None, typer.Option(help="How pictures are brought to si
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
 RelativePaths = Annotated[bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the run's own network: that runs its code.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")]
 Where = Annotated[
     str | None, typer.Option("--engine", metavar="local|ray", help="Where work runs [default: local, or ODST_ENGINE].")
@@ -74,47 +78,32 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and war
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]
 
 
-ADVICE = {
-    errno.ENOSPC: "the disk is full. Free some space and give the same command again: it goes on where it stopped.",
-    errno.EACCES: "permission denied. Give yourself the right to read or write there, or choose another place.",
-    errno.ENOTDIR: "a file stands where a folder is needed. Choose another place.",
-    errno.EEXIST: "a file stands where a folder is needed. Choose another place.",
-    errno.ENAMETOOLONG: "the name is too long for this file system. Take a shorter one.",
-    errno.EISDIR: "a folder stands where a file is needed. Name a file.",
-    errno.ELOOP: "a link leads back to itself. Mend it, or name what it should lead to.",
-    errno.EPERM: "the system does not allow it. Choose another place.",
-    errno.ENOENT: "there is no such file or folder, and none can be made there. Check the path, or choose another place.",
-    errno.EINVAL: "the file system does not take this name or this kind of file. Choose another place.",
-    errno.EROFS: "the file system is read-only. Choose a folder you may write to.",
-}
-
-
 def main() -> None:
     """Run a command; what a user can mend is one line on stderr and exit code 2."""
-    for name in COMMANDS:
-        import_module(f"odst.cli.{name}")  # which registers it on `app`
-    try:
-        app()
-    except ShareDone as done:
-        print(done)
-        return
-    except UserError as error:
-        message = str(error)
-    except OSError as error:
-        if error.errno not in ADVICE:
-            raise
-        message = f"{error.filename or 'writing'}: {ADVICE[error.errno]}"
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        reason = (str(error).splitlines() or ["no memory left"])[0]
-        message = (
-            f"out of memory ({reason}). Bring the images to a smaller data.size, take a smaller network in model.name, "
-            "or use --device cpu."
-        )
-    except SystemExit as end:
-        if end.code == 130:  # Ctrl-C
-            print("odst: interrupted. The same command goes on where it stopped.", file=sys.stderr)
-        raise
-    print(f"odst: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+    fall_back_to_plain_signs()
+    code: int | str | None
+    with stoppable() as stopped:
+        try:
+            for name in COMMANDS:
+                import_module(f"odst.cli.{name}")  # which registers it on `app`
+            app()
+        except KeyboardInterrupt:
+            code = 130
+        except SystemExit as end:
+            code = end.code
+        except ShareDone as done:
+            print(done)
+            code = 0
+        except Exception as error:
+            line = advice(error)
+            if line is None and not stopped:
+                raise
+            if not stopped:  # else a process that was stopped together with this one may have failed first
+                say(line or "")
+            code = 2
+    if code == 130:
+        say("interrupted. The same command goes on where it stopped.")
+    elif stopped:
+        code = 128 + stopped[0]
+        say("stopped. The same command goes on where it stopped.")
+    sys.exit(code)

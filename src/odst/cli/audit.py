@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option, echo
 
-from odst.cli import RunFolder, app
+from odst.cli import RunFolder, TrustCode, app
 
 
 @app.command()
@@ -18,6 +18,7 @@ def audit(
     delta: Annotated[float, Option(help="How probable a wrong certificate may be, over all classes.")] = 0.05,
     round: Annotated[int | None, Option(help="Another round than the final one.")] = None,
     plan: Annotated[bool, Option("--plan", help="Only say how many draws it takes.")] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Certify how precise a selection is, from marks.
 
@@ -31,7 +32,7 @@ def audit(
     from odst.run.audit import plan as planned
     from odst.run.directory import RunDir
 
-    folder = RunDir(run)
+    folder = RunDir(run, trust_code)
     folder.info()
     if plan:
         for line in planned(folder, t=round, target=target, delta=delta):

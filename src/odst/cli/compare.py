@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import Images, RelativePaths, app
+from odst.cli import Images, RelativePaths, TrustCode, app
 
 ENDINGS = {".txt": "text", ".md": "markdown", ".tex": "latex"}
 
@@ -17,6 +17,7 @@ def compare(
     format: Annotated[str | None, Option(help="text, markdown, latex or html [default: by --out's ending].")] = None,
     images: Images = True,
     relative_paths: RelativePaths = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Put runs side by side.
 
@@ -35,7 +36,7 @@ def compare(
     kind = format or (ENDINGS.get(out.suffix.lower(), "html") if out else "text")
     if kind not in (*FORMATS, "html"):
         raise UserError(f"--format: {kind!r} is none of text, markdown, latex and html.")
-    folders = [RunDir(run) for run in runs]
+    folders = [RunDir(run, trust_code) for run in runs]
     if kind == "html":
         if out is None:
             raise UserError("--format html: a page needs a place. Name it with --out comparison.html.")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from odst.cli import Device, Round, RunFit, RunFolder, app
+from odst.cli import Device, Round, RunFit, RunFolder, TrustCode, app
 
 
 @app.command()
@@ -21,6 +21,7 @@ def evaluate(
     json: Annotated[Path | None, Option(help="Write every number here.")] = None,
     fit: RunFit = None,
     device: Device = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Measure a run's classifier on any images.
 
@@ -37,7 +38,7 @@ def evaluate(
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
     with bars() as console:
-        classifier = load(run, round=round, device=device or "auto")
+        classifier = load(run, round=round, device=device or "auto", trust_code=trust_code)
         how = classifier.fit_of(fit)
         if on is None:
             name, logits, y, outs = own_sets(classifier)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Device, Quiet, Verbose, app
+from odst.cli import Device, Quiet, TrustCode, Verbose, app
 
 
 @app.command()
@@ -17,6 +17,7 @@ def forecast(
     seed: Annotated[int | None, Option(help="Deals splits and chooses the images to look at.")] = None,
     device: Device = None,
     change: Annotated[list[str] | None, Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")] = None,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -30,10 +31,13 @@ def forecast(
     from odst.cli.screen import bars
     from odst.run.config import parse_change, read_config, run_folder
     from odst.run.forecast import forecast
+    from odst.run.trust import check_config
 
     changes = dict(parse_change(text) for text in change or [])
     given = {"method.name": method, "run.seed": seed, "run.device": device}
-    settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
+    changes |= {key: value for key, value in given.items() if value is not None}
+    settings = read_config(config, changes)
+    check_config(config, settings, changes, trust_code)
     place = run_folder(config, settings, out)
     with bars(quiet, verbose) as console:
         page = forecast(settings, place, scan=scan)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import Device, Round, RunFit, RunFolder, app
+from odst.cli import Device, Round, RunFit, RunFolder, TrustCode, app
 
 
 @app.command()
@@ -18,6 +18,7 @@ def predict(
     round: Round = None,
     fit: RunFit = None,
     device: Device = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Label any images, with `unknown` for what is no class.
 
@@ -34,7 +35,7 @@ def predict(
     from odst.data.checks import UNKNOWN
 
     with bars():
-        classifier = load(run, round=round, device=device or "auto")
+        classifier = load(run, round=round, device=device or "auto", trust_code=trust_code)
         if alpha is not None:
             classifier = classifier.at(alpha)
         counts: Counter[str] = Counter()  # known, unknown, unreadable

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Images, RelativePaths, app
+from odst.cli import Images, RelativePaths, TrustCode, app
 
 
 @app.command()
@@ -14,6 +14,7 @@ def report(
     out: Annotated[Path | None, Option(help="The page [default: RUN/report.html].")] = None,
     images: Images = True,
     relative_paths: RelativePaths = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write one page about a run, which opens offline.
 
@@ -26,5 +27,7 @@ def report(
     from odst.run.directory import RunDir
 
     with bars(quiet=True) as console:
-        page = write_report(RunDir(run), out or run / "report.html", images=images, relative_paths=relative_paths)
+        page = write_report(
+            RunDir(run, trust_code), out or run / "report.html", images=images, relative_paths=relative_paths
+        )
     console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)

@@ -2,11 +2,14 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import app
+from odst.cli import TrustCode, app
+
+if TYPE_CHECKING:
+    from odst.run.directory import RunDir
 
 
 @app.command()
@@ -23,6 +26,7 @@ def review(
     port: Annotated[int, Option(help="For --serve [default: a free one].", show_default=False)] = 0,
     val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
     marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Make one offline page to mark what was selected.
 
@@ -41,7 +45,7 @@ def review(
     from odst.report.review import write_review
     from odst.run.directory import RunDir
 
-    folder = RunDir(run)
+    folder = RunDir(run, trust_code)
     folder.info()
     if import_ is not None:
         from odst.exchange.imports import described, import_marks
@@ -52,7 +56,7 @@ def review(
             echo(line)
         return
     if serve:
-        _serve(run, round, draws, port)
+        _serve(folder, round, draws, port)
         return
     with bars(quiet=True) as console:
         page = write_review(folder, out or run / "review.html", t=round, draws=draws)
@@ -72,13 +76,11 @@ def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path]) -> N
     echo(f"Open {page.resolve()}\nThen: odst review {folder} --val-out --marks FILE")
 
 
-def _serve(run: Path, round: int | None, draws: int, port: int) -> None:
+def _serve(folder: "RunDir", round: int | None, draws: int, port: int) -> None:
     from odst.report.review import render_review
     from odst.report.serving import ReviewServer
     from odst.run.audit import audited_round, check_own
-    from odst.run.directory import RunDir
 
-    folder = RunDir(run)
     t = audited_round(folder, round)
     server = ReviewServer(
         folder.marks / f"round-{t}.json",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, Verbose, Where, Workers, app
+from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, TrustCode, Verbose, Where, Workers, app
 
 
 @app.command()
@@ -23,6 +23,7 @@ def run(
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
+    trust_code: TrustCode = False,
     workers: Workers = None,
     engine: Where = None,
     address: Address = None,
@@ -43,6 +44,7 @@ def run(
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
+    from odst.run.trust import check_config
 
     changes = dict(parse_change(text) for text in change or [])
     given = {
@@ -52,12 +54,14 @@ def run(
         "run.device": device,
         "run.stop_on_harm": stop_on_harm or None,
     }
-    settings = read_config(config, changes | {key: value for key, value in given.items() if value is not None})
+    changes |= {key: value for key, value in given.items() if value is not None}
+    settings = read_config(config, changes)
+    check_config(config, settings, changes, trust_code)
     parent = None
     if marks and RunDir(Path(config)).exists():
         from odst.run.execution import feed_back
 
-        settings, parent = feed_back(RunDir(Path(config)), settings, marks)
+        settings, parent = feed_back(RunDir(Path(config), trust_code), settings, marks)
         out = out or Path(config).with_name(f"{Path(config).resolve().name}-marked")
     elif marks:
         both = (settings.data.marks,) if isinstance(settings.data.marks, str) else settings.data.marks

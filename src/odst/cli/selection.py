@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from odst.cli import Quiet, RunFolder, app
+from odst.cli import Quiet, RunFolder, TrustCode, app
 
 
 @app.command()
@@ -20,6 +20,7 @@ def selection(
     links: Annotated[
         bool, Option("--links/--copies", help="For folder: links to the originals instead of copies.")
     ] = False,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Take the selected images away, for other tools.
@@ -34,7 +35,7 @@ def selection(
     from odst.run.directory import RunDir
     from odst.run.preparation import pool_of
 
-    folder = RunDir(run)
+    folder = RunDir(run, trust_code)
     rows = rows_of(folder, round, certified=certified)
     ending = f".{to}" if to in PLAIN else f"-{to}"
     place = out or run / f"selection-{rows.round}{'-certified' if certified else ''}{ending}"

@@ -4,7 +4,6 @@ While a pool is built, POOL/building holds, for every shard that is whole, its p
 last of all a NNNNN.json: a shard without one does not count.
 """
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import FORMAT, read_manifest, write_manifest
 from odst.data.repeats import Seen, without_duplicates
-from odst.data.shards import INDEX, REJECTED, Shard, index_file, rejected_file, shard_file
+from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
@@ -109,8 +108,10 @@ def _or_nothing(out: Path) -> Iterator[None]:
 
 
 def _remove(out: Path) -> None:
-    """What there is of a pool without a row."""
-    for name in ("building", "shards", "features"):
+    """What there is of a pool without a row. Killed here it can be gone on with: notes of shards go first, the order last."""
+    for note in (out / "building").glob("[0-9]*"):
+        note.unlink()
+    for name in ("shards", "features", "building"):
         shutil.rmtree(out / name, ignore_errors=True)
 
 
@@ -126,9 +127,10 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
         return finished
     begun = out / "building" / "order.json"
     if begun.is_file():
-        _check_order(out, json.loads(begun.read_text(encoding="utf-8")), order)
+        _check_order(out, read_note(begun), order)
         return None
-    if not all(_is_remnant(file) or is_lock(file) for file in out.rglob("*") if not file.is_dir()):
+    # a process that was killed while it wrote leaves temporary files
+    if not all(file.suffix == ".part" or is_lock(file) for file in out.rglob("*") if not file.is_dir()):
         raise UserError(f"{out}: there are other files here already. Choose a new or empty folder for --out.")
     write_json(begun, order)
     return None
@@ -152,17 +154,11 @@ def _check_order(out: Path, before: dict[str, Any] | None, order: dict[str, Any]
         )
 
 
-def _is_remnant(file: Path) -> bool:
-    """Of a process that was killed while it wrote."""
-    return file.name.startswith(".") and file.suffix == ".part"
-
-
 def _whole_shards(out: Path) -> list[dict[str, Any]]:
     for folder in (out / "shards", out / "building", *out.glob("features/*")):
         for remnant in folder.glob(".*.part"):  # of a process that was killed
             remnant.unlink()
-    files = sorted((out / "building").glob("[0-9]*.json"))
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return [read_note(file) for file in sorted((out / "building").glob("[0-9]*.json"))]
 
 
 def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """The files of one shard: its rows, their vectors, its part of the index, its part of the rejected. Whole together or not at all."""
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from odst.data.features import feature_file
 from odst.data.workers import Batch, Decoder, Record, Refusal
+from odst.errors import refused
 from odst.files import whole
 
 HELD = 1024  # rows of the index that are in memory while a shard is written
@@ -29,6 +31,11 @@ def index_file(building: Path, number: int) -> Path:
 
 def rejected_file(building: Path, number: int) -> Path:
     return building / f"{number:05d}.rejected.parquet"
+
+
+def read_note(file: Path) -> dict[str, Any]:
+    with refused(str(file), "the note that it was", f"Delete {file.parents[1]} and build the pool again."):
+        return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 class RowFile:

@@ -276,7 +276,9 @@ def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[tuple[Co
 
 def _serve(connection: Connection, decoder: Decoder) -> None:
     """`connection` brings the graph of the embedder, or None, and then parts."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    for name in ("SIGINT", "SIGHUP"):  # a terminal sends them to all; the parent decides when to stop
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
         graph = connection.recv()
     except (EOFError, ConnectionError):

@@ -4,8 +4,7 @@ config.toml      the resolved config: `odst run DIR` goes on from it
 run.json         format, method, seed, classes, sets, versions
 metrics.jsonl    one line per round
 final.json       the round to use, and why the run ended
-forecast.json    what `odst forecast` expected, written before the run or after
-log.txt, timings.jsonl
+forecast.json, log.txt, timings.jsonl: what `odst forecast` expected, what was said and how long it took
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
 labels-alone/, weight-W/   kept like rounds: the model of the labelled images alone, and bases that were tried
@@ -55,6 +54,7 @@ ASIDE = re.compile(r".+\.old-\d+")  # the name of a run that --fresh has moved a
 @dataclass(frozen=True)
 class RunDir:
     path: Path
+    trust_code: bool = False  # what its config names may be imported: run/trust.py
 
     @property
     def scratch(self) -> Path:

@@ -29,6 +29,7 @@ from odst.run.directory import RunDir, Which
 from odst.run.feedback import describe_marks, marked_pool, settled_marks, with_marks
 from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
 from odst.run.selection_file import read_selection
+from odst.run.trust import check_code
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
 from odst.vision.backbones import Identity
@@ -118,6 +119,7 @@ def encoding_of(run: RunDir) -> Encoding | None:
     """How the run sees; None for one on pixels, or on vectors that it was given."""
     if (spec := run.config().model.backbone) is None:
         return None
+    check_code(run, spec)
     embedder = Embedder(spec)
     return Encoding(embedder, _check_encoder(run, embedder).get("side"))
 
@@ -152,6 +154,7 @@ def sets_of(run: RunDir) -> Data:
     The run's logits stand row by row for these images, so sets that have changed since are refused.
     """
     then, config = run.info()["sets"], with_own_pool(run)
+    check_code(run, config.model.backbone)
     data, _, _ = _load(config, run.path)
     changed = [name for name, value in describe_sets(data).items() if then.get(name) != value]
     if changed:
@@ -175,6 +178,7 @@ def pool_of(run: RunDir) -> Pool | None:
     classes, config = tuple(run.info()["classes"]), with_own_pool(run)
     section = _section(config)
     if section.labelled is None:
+        check_code(run, config.model.backbone)
         pool = _load(config, run.path)[0].pool
     elif section.pool is None:
         return None

@@ -1,0 +1,66 @@
+"""Where labels are not that few and the network sees pixels: what does `auto` cost there against the paper's weight 1?
+
+The digits of `odst demo`, and the 33 % world of benchmarks.open_world (4,000 labels) with a quarter of its steps."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.few_labels.runs import AUTO, PAPER
+from benchmarks.open_world.jobs import schedule
+from benchmarks.open_world.world import Set, cifar_sets
+from odst.run.config import read_config
+from odst.run.directory import RunDir
+from odst.run.execution import execute
+from odst.seeds import stream
+
+DIGITS, OPEN = "digits", "open-world"
+SHORTER = 4  # times fewer steps than the preset's
+METHODS: dict[str, dict[str, Any]] = {
+    PAPER: {},
+    AUTO: {"method.rest_weight": "auto", "method.spare": 0.9, "run.labels_alone": True},
+}
+
+
+def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -> list[dict[str, Any]]:
+    """The rows of both weights, a round each."""
+    folder = out / f"costs-{world}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    changes: dict[str, Any] = {"run.seed": seed}
+    if world == OPEN:
+        changes |= schedule(shorter=SHORTER) | write_open_world(folder, data)
+    rows = []
+    for method, own in METHODS.items():
+        config = read_config("digits" if world == DIGITS else "open-world-cpu", changes | own)
+        execute(config, folder / "runs" / method)
+        run = RunDir(folder / "runs" / method)
+        use = json.loads((run.path / "final.json").read_text())["use"]
+        weight = next((one.rest_weight for one in run.bases() if one.taken), config.recipe().rest_weight)
+        for line in run.metrics():
+            row = {"world": world, "seed": seed, "method": method, "round": line["round"], "rest_weight": weight}
+            rows.append(
+                row | {"use": line["round"] == use} | {key: line[key] for key in ("error", "od_auroc", "val_error")}
+            )
+    shutil.rmtree(folder)
+    return rows
+
+
+def write_open_world(folder: Path, data: Path) -> dict[str, Any]:
+    """The sets as .npz; returns where they are, as changes of the config."""
+    sets = cifar_sets(data)
+    n = len(sets["unrelated"].x) // 2  # a third of the pool
+    related = sets["related"].where(np.sort(stream(0, "share").permutation(len(sets["related"].x))[:n]))
+    pool = Set(
+        np.concatenate([related.x, sets["unrelated"].x]), np.concatenate([related.names, sets["unrelated"].names])
+    )
+    sets["pool"] = pool.where(stream(0, "pool").permutation(len(pool.x)))
+    folder.mkdir(parents=True)
+    for name in ("labelled", "val_in", "val_out", "test", "pool", "out_cifar100"):
+        np.savez(folder / f"{name}.npz", x=sets[name].x, labels=sets[name].names)
+    changes: dict[str, Any] = {
+        f"data.{key}": str(folder / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test", "pool")
+    }
+    return changes | {"data.out_test": {"cifar100": str(folder / "out_cifar100.npz")}}

@@ -4,7 +4,6 @@ Shard by shard. POOL/features/SLUG/building holds a note for every file that is 
 there, and ends with the bytes that `odst pool build --embed` would have written.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -19,7 +18,7 @@ from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images
 from odst.data.items import Source
 from odst.data.pool import members, open_pool, read_manifest
-from odst.data.shards import vector_rows
+from odst.data.shards import read_note, vector_rows
 from odst.data.sources import open_sources
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
@@ -53,7 +52,8 @@ def _embed(pool: Path, embedder: Embedder, from_pixels: bool, workers: int | Non
         made = next(c["from"] for c in list_features(pool) if c["encoder"] == embedder.identity.to_json())
         if made != origin:
             raise UserError(f"{folder}: these vectors were made from the {made}. Delete the folder to make them anew.")
-        return
+        if not (folder / "building").exists():  # else of a process that was killed at its last step
+            return
     with lock(pool, "odst pool embed"):
         _make_column(pool, manifest, embedder, origin, workers)
 
@@ -62,10 +62,11 @@ def _make_column(pool: Path, manifest: dict[str, Any], embedder: Embedder, origi
     """What is whole of it stays; a process that was here before us may have made all of it."""
     folder = feature_folder(pool, embedder.identity.slug)
     if has_features(pool, embedder.identity):
+        shutil.rmtree(folder / "building", ignore_errors=True)
         return
     for remnant in [*folder.glob(".*.part"), *folder.glob("building/.*.part")]:  # of a process that was killed
         remnant.unlink()
-    notes = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("building/[0-9]*.json"))]
+    notes = [read_note(file) for file in sorted(folder.glob("building/[0-9]*.json"))]
     if any(note["from"] != origin for note in notes):
         notes = []
     try:

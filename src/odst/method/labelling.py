@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from safetensors.torch import save
 from torch import nn
 
 from odst.data.images import Images, is_image
-from odst.errors import UserError
+from odst.errors import UserError, refused
 from odst.files import whole, write_json
 from odst.method.calibration import probabilities, top_log_odds
 from odst.progress import stage
@@ -134,14 +135,21 @@ def logits_file(scratch: Path, t: int) -> Path:
 
 
 def read_logits(file: Path) -> np.ndarray | None:
-    """The logits of a scan that is finished, mapped from disk; None where there are none, or not all."""
-    try:
-        note = json.loads(file.with_suffix(".json").read_text())
-        logits = np.load(file, mmap_mode="r")
-    except (OSError, ValueError):
+    """The logits of a scan that is finished, mapped from disk and checked; None where there are none, or not all."""
+    if not file.with_suffix(".json").exists():
         return None
-    whole = isinstance(note, dict) and note.get("done") == note.get("rows") == len(logits)
-    return logits if whole else None
+    with refused(
+        str(file), "the logits that were written", f"Delete it and {file.with_suffix('.json').name} to do without."
+    ):
+        note = json.loads(file.with_suffix(".json").read_text())
+        if note["done"] != note["rows"]:
+            return None
+        logits = np.load(file, mmap_mode="r", allow_pickle=False)
+        with file.open("rb") as opened:
+            opened.seek(logits.offset)
+            if logits.shape != (note["rows"], note["classes"]) or _hashed(opened, *logits.shape) != note["hash"]:
+                raise ValueError("they have changed")
+        return logits
 
 
 class _Scan:
@@ -169,9 +177,7 @@ class _Scan:
             done = int(was["done"])
             with self.out.open("rb") as file:
                 sound = file.read(len(self.head)) == self.head
-                self.hash = ""
-                for start in range(0, done, BLOCK):
-                    self.hash = _chained(self.hash, file.read(4 * self.K * (min(start + BLOCK, done) - start)))
+                self.hash = _hashed(file, done, self.K)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{self.out}: the logits or the note beside them are damaged ({error}). Delete both to label the pool again."
@@ -199,3 +205,11 @@ class _Scan:
 def _chained(before: str, block: bytes) -> str:
     """The hash of all blocks up to this one."""
     return hashlib.blake2b(before.encode() + block, digest_size=16).hexdigest()
+
+
+def _hashed(file: BinaryIO, rows: int, K: int) -> str:
+    """The same of the first `rows`, from where the file is read."""
+    hash_ = ""
+    for start in range(0, rows, BLOCK):
+        hash_ = _chained(hash_, file.read(4 * K * (min(start + BLOCK, rows) - start)))
+    return hash_

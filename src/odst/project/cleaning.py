@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from odst.data.exclusions import IDENTITY
 from odst.data.images import Pool
 from odst.data.loading import load_pool
 from odst.data.sets import DataSection
@@ -20,6 +19,7 @@ from odst.errors import UserError
 from odst.evaluation.contract import interval
 from odst.files import digest, whole
 from odst.locks import lock
+from odst.project.val_out import COLUMNS
 from odst.run.config import read_config
 from odst.run.marks import NONE, RELABELLED, RIGHT, VAL_OUT, WRONG, Mark, check_marks, read_marks
 from odst.seeds import stream
@@ -142,6 +142,6 @@ def _estimate(one: Cleaning, marks: Sequence[Mark], ours: set[int]) -> list[str]
 def _write(file: Path, rows: Rows) -> None:
     rows = sorted(rows, key=lambda row: -float(row["log_odds"]))
     with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
-        lines: Any = csv.DictWriter(out, ["pool_id", "looks_like", "log_odds", "source", IDENTITY], lineterminator="\n")
+        lines: Any = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         lines.writeheader()
         lines.writerows({key: row.get(key, "") for key in lines.fieldnames} for row in rows)

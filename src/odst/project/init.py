@@ -135,7 +135,7 @@ def look(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     sets = {}
     for role, names in ROLES.items():
         found = [folder / f"{name}{ending}" for name in names for ending in ENDINGS]
-        found = [path for path in found if path.exists()]
+        found = [path for path in found if path.exists() and not val_out.is_own_list(path)]
         if len(found) > 1:
             raise UserError(
                 f"{folder}: {found[0].name} and {found[1].name} could both be {role}. Name one with --{_dash(role)}."

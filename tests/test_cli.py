@@ -36,7 +36,7 @@ def test_a_run_leaves_every_artefact(run: Path):
     final = json.loads((run / "final.json").read_text())
     assert final["round"] in (0, 1)
     info = json.loads((run / "run.json").read_text())
-    assert info["format"] == 1
+    assert info["format"] == 2
     assert {"odst", "torch", "numpy", "python"} <= info["versions"].keys()
 
 
@@ -142,7 +142,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path):
         (("run", "no/such.toml"), "there is no such config"),
         (("run", "digits", "--method", "odts"), "Did you mean 'odst'?"),
         (("run", "digits", "--set", "method.alpha=99.8"), "The paper's 99.8 % is alpha = 0.998"),
-        (("run", "digits", "--set", "method.k=[0]"), "k is at least 1"),
+        (("run", "digits", "--set", "method.k=[0]"), "k is from 1 to"),
         (("run", "digits", "--set", "model.name=resnett50"), "resnet50"),
         (("run", "digits", "--set", "data.pool_size=99999"), "photos"),
         (("run", "digits", "--device", "cuda"), "cuda is not available"),

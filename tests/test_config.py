@@ -21,7 +21,7 @@ def digits(**changes):
         ({"method.name": "odts"}, "Did you mean 'odst'?"),
         ({"run.seed": "x"}, "run.seed"),
         ({"training.phases": []}, "at least one phase"),
-        ({"training.batch": 0}, "training.batch is at least 1"),
+        ({"training.batch": 0}, "training.batch is from 1 to"),
     ],
 )
 def test_a_fault_is_one_line_with_the_way_out(change, says):

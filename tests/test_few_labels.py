@@ -19,6 +19,7 @@ from odst.progress import listening
 from odst.run.config import parse_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
+from odst.run.forecast import forecast
 from processes import artefacts
 from test_execution import log_of, own, place
 
@@ -235,6 +236,11 @@ def test_the_controls_of_a_config_with_auto_keep_their_zero(place: Path) -> None
     execute(few(place, method={"name": "st"}), place / "runs" / "st")
     run = RunDir(place / "runs" / "st")
     assert run.note("labels-alone")["model_hash"] == run.note(0)["model_hash"]  # it was trained once
+
+
+def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
+    assert "beside      the labels alone, and up to 2 more weights of the rest" in forecast(few(place), place / "new")
+    assert "beside" not in forecast(own(place), place / "new")
 
 
 # bad input -------------------------------------------------------------------------------------------------------------------

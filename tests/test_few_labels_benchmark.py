@@ -99,6 +99,15 @@ def test_what_must_hold_is_said_to_be_met_or_not_with_its_number() -> None:
     assert third == "400 -2.00 ± 0.00; 1,000 +3.10 ± 0.06 NOT MET"
 
 
+def test_a_single_seed_has_no_standard_error_to_excuse_it() -> None:
+    said = {sentence: (fine, number) for sentence, fine, number in conditions(of(made("400", 0, 0.191, 0.19, 0.88)))}
+    assert said["the round to use not above labels alone beyond a standard error"] == (
+        False,
+        "400 +0.10 (one seed) NOT MET",
+    )
+    assert said["the worst world's ratio at most 1 within its standard error"] == (False, "400 1.005 (one seed)")
+
+
 def test_an_empty_selection_counts_as_a_kept_promise() -> None:
     one = {"world": "400", "promise": 0.9, "said": None}
     rows = [one | {"seed": 0, "selected": 0, "open": 0, "related": None}]

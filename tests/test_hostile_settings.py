@@ -16,7 +16,7 @@ DEEP = "[" * 2000 + "]" * 2000
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("training.phases=[{epochs=1, lr=1e308}]", "lr of a phase is a number from 0 to 1e+06, got 1e+308"),
+        ("training.phases=[{epochs=1, lr=1e308}]", "lr of a phase is a number from 0 to 1e+38, got 1e+308"),
         ("training.phases=[{epochs=1, lr=0.1, end=1e300}]", "end of a phase"),
         ("training.phases=[{epochs=1e308, lr=0.1}]", "epochs of a phase"),
         ("training.phases=[{steps=99999999999999999, lr=0.1}]", "steps of a phase"),

@@ -144,7 +144,7 @@ def with_nan(x):
         (bad(val_in=lambda d: Labelled(d.val_in.x[:4], np.array([0, 1, 2, 3]))), "val_in: label 3 is none of the 3 classes"),
         (bad(pool=lambda d: None), "pool: there is no image in it"),
         (lambda: replace(ODST, alpha=99.8), r"alpha is a fraction between 0 and 1, got 99.8. The paper's 99.8 % is alpha = 0.998"),
-        (lambda: replace(ODST, k=(0, 1, 2)), "k is at least 1"),
+        (lambda: replace(ODST, k=(0, 1, 2)), "k is from 1 to"),
         (lambda: replace(ODST, ratio=(0.01,)).per_class(0, 12, 3), "rounds to 0"),
     ],
 )  # fmt: skip

@@ -11,7 +11,9 @@ from safetensors.numpy import load_file, save
 from commands import fails, odst
 from odst.files import digest, sha256, write_json
 from odst.run.config import parse_config
+from odst.run.directory import RunDir
 from odst.run.execution import execute
+from odst.run.sealed import read_sealed, write_sealed
 from runs import bar_world
 
 
@@ -56,12 +58,21 @@ def test_corruptions_that_cannot_be_measured_are_refused_before_the_run(run: Pat
     assert not (tmp_path / "new" / "run.json").exists()
 
 
+def bind_again(run: Path) -> None:
+    """Make a copy with another config a run of its own: as if it had been made so."""
+    write_sealed(run / "run.json", read_sealed(run / "run.json") | {"config_hash": sha256(run / "config.toml")})
+    for file in sorted(run.glob("*/round.json")):
+        note = read_sealed(file)
+        note.pop("before", None)
+        write_sealed(file, note | {"run": RunDir(run).bond()})
+
+
 def test_a_run_made_on_a_gpu_is_reported_where_there_is_none(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     config = copy / "config.toml"
     config.write_text(config.read_text().replace('device = "auto"', 'device = "cuda"'))
-    write_json(copy / "run.json", json.loads((copy / "run.json").read_text()) | {"config_hash": sha256(config)})
+    bind_again(copy)
     page = tmp_path / "page.html"
     for command in (("report", copy, "--out", page), ("compare", copy, "--out", page), ("evaluate", copy)):
         result = odst(*command)
@@ -88,8 +99,7 @@ def alone(run: Path, tmp_path: Path) -> Path:
     shutil.copytree(run.parent, copy)
     config = copy / "run" / "config.toml"
     config.write_text(config.read_text().replace(str(run.parent), str(copy)))
-    info = json.loads((copy / "run" / "run.json").read_text())
-    write_json(copy / "run" / "run.json", info | {"config_hash": sha256(config)})
+    bind_again(copy / "run")
     return copy
 
 

@@ -33,6 +33,8 @@ class Mapped:
             raise UserError(f"{file}: this file is damaged (its rows lie column by column). {way}")
         self.shape, self.dtype, self.offset = array.shape, array.dtype, array.offset
         self.end = self.offset + array.nbytes
+        there = self.file.stat()
+        self.key = self.file, there.st_dev, there.st_ino  # another file may come to stand in its place
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -43,13 +45,13 @@ class Mapped:
     def array(self) -> np.ndarray:
         """To be read at once, not to be kept: what lies there when it was kept for long is not checked any more."""
         with _turn:
-            if self.file in _open:
-                _open.move_to_end(self.file)
+            if self.key in _open:
+                _open.move_to_end(self.key)
             else:
                 while len(_open) >= _most():
                     _open.popitem(last=False)
-                _open[self.file] = self._map()
-            pages = _open[self.file]
+                _open[self.key] = self._map()
+            pages = _open[self.key]
         if pages.size() < self.end:
             raise UserError(f"{self.file}: this file has become shorter while it was in use. {self.way}")
         return np.ndarray(self.shape, self.dtype, pages, self.offset)
@@ -64,7 +66,7 @@ class Mapped:
             raise UserError(f"{self.file}: this file has become shorter while it was in use. {self.way}") from None
 
 
-_open: OrderedDict[Path, mmap.mmap] = OrderedDict()  # the least recently read first
+_open: OrderedDict[tuple[Path, int, int], mmap.mmap] = OrderedDict()  # the least recently read first
 _turn = threading.Lock()
 
 

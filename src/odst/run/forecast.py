@@ -12,6 +12,7 @@ from odst.data.encoding import Encoding
 from odst.data.images import is_counted, is_image
 from odst.data.vectors import Embedder
 from odst.data.workers import processors
+from odst.few_labels import WEIGHTS
 from odst.locks import lock
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
@@ -70,8 +71,15 @@ def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:
         seconds += spent
         chosen = f"up to {k:,} images a class" if t else "the labelled images"
         lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent, 0)}")
+    if beside := _beside(config):
+        images = schedules[0].plan(n).steps * schedules[0].batch
+        scan = m / label_rate if recipe.spare is not None and recipe.needs_labels_alone else 0
+        spent = images * (1 + 2 * (beside - 1)) / train_rate + scan
+        seconds += spent
+        more = f", and up to {beside - 1} more weights of the rest" if beside > 1 else ""
+        lines.append(f"beside      the labels alone{more}, {duration(spent, 0)}")
     model = len(weights(prepared.make_model()))
-    disk = model * (recipe.rounds + 4) + recipe.rounds * m * K * 4
+    disk = model * (recipe.rounds + 4 + 2 * beside) + recipe.rounds * m * K * 4
     if data.pool is not None and is_counted(data.pool.x):  # it will be packed into the run directory
         stored = [one for one in (data.pool.x, data.pool.pictures) if one is not None and is_counted(one)]
         disk += sum(math.prod(one.shape) * one.dtype.itemsize for one in stored)
@@ -82,6 +90,14 @@ def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:
     lines.append(f"disk        {disk / 1e6:,.0f} MB in {out}")
     lines.append(f"time        about {duration(seconds, 0)}")
     return lines, seconds, disk
+
+
+def _beside(config: Config) -> int:
+    """Models beside the rounds, at most: labels alone, and bases that are tried and not taken."""
+    recipe = config.recipe()
+    if recipe.rest_weight == "auto":
+        return len(WEIGHTS)
+    return int(config.run.labels_alone or recipe.needs_labels_alone)
 
 
 def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:

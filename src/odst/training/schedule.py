@@ -9,7 +9,8 @@ from odst.errors import UserError
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
-LARGEST = 10**6  # of a rate, an epoch or a batch: beyond it numbers overflow, and nothing learns
+LARGEST = 10**6  # of an epoch, a batch or a decay
+FASTEST = 1e38  # of a rate: beyond it float32 overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +29,10 @@ class Phase:
             raise UserError(
                 f"training: a phase is either `epochs` or `steps` long, got epochs={self.epochs} steps={self.steps}."
             )
-        for name in ("lr", "end", "epochs"):
+        for name, most in (("lr", FASTEST), ("end", FASTEST), ("epochs", LARGEST)):
             value = getattr(self, name)
-            if value is not None and not 0 <= value <= LARGEST:
-                raise UserError(f"training: {name} of a phase is a number from 0 to {LARGEST:g}, got {value:g}.")
+            if value is not None and not 0 <= value <= most:
+                raise UserError(f"training: {name} of a phase is a number from 0 to {most:g}, got {value:g}.")
         if self.steps is not None and self.steps > LARGEST**2:
             raise UserError(f"training: steps of a phase are at most {LARGEST**2:g}, got {self.steps:g}.")
 

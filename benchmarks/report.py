@@ -18,6 +18,7 @@ from odst.data.worlds import load_world
 from odst.files import digest, sha256, write_json, write_text
 from odst.method.labelling import Predictions
 from odst.method.selection import select
+from odst.method.stored import logits_folder, read_logits
 from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
@@ -38,11 +39,11 @@ def grow(run: RunDir, m: int) -> None:
     write_json(run.path / "run.json", info | {"config_hash": sha256(run.path / "config.toml")})
     data = load_world("photos", 0, m)
     for t in run.rounds()[:-1]:
-        file = run.scratch / f"pool-logits-{t}.npy"
-        old, rng = np.load(file), stream(0, "grow", t)
+        folder = logits_folder(run.scratch, t)
+        old, rng = read_logits(folder)[:], stream(0, "grow", t)
         logits = (old[rng.integers(len(old), size=m)] + rng.normal(0, 0.2, size=(m, old.shape[1]))).astype(np.float32)
-        np.save(file, logits)
-        write_json(file.with_suffix(".json"), {"rows": m, "done": m})
+        np.save(folder / "00000.npy", logits)
+        write_json(folder / "manifest.json", {"parts": [{"file": "00000.npy"}]})
         note = run.note(t)
         tau = thresholds_from_json(note["thresholds"]).tau
         teacher, p = Teacher(t, note["model_hash"], tau), Predictions(logits, note["temperature"])
@@ -59,7 +60,7 @@ def grow(run: RunDir, m: int) -> None:
 def one_pass(run: RunDir) -> float:
     """Seconds to take the calibrated confidence of every image once, in float64."""
     begin = time.perf_counter()
-    for file in sorted(run.scratch.glob("pool-logits-*.npy")):
+    for file in sorted(run.scratch.glob("pool-logits-*/*.npy")):
         logits = np.load(file, mmap_mode="r")
         for start in range(0, len(logits), 1 << 17):
             z = logits[start : start + (1 << 17)].astype(np.float64)

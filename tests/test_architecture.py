@@ -10,14 +10,14 @@ import odst
 
 ROOT = Path(odst.__file__).parent
 ORDER = [
-    "errors", "files", "holders", "locks", "seeds", "progress", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
+    "errors", "files", "holders", "locks", "seeds", "progress", "engine", "recipe", "vision", "data", "duplicates", "method", "training", "rounds",
     "few_labels", "self_training",
     "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
-    "images", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
+    "cells", "images", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
-    "named.catalogue", "named.download", "sources", "addresses", "shards", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
+    "named.catalogue", "named.download", "sources", "addresses", "shards", "part_files", "repeats", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
 

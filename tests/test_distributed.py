@@ -1,7 +1,8 @@
-"""Two processes on one machine do what one does with the joint batch."""
+"""Two processes, on one machine or two, do what one does with the joint batch."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,31 +15,58 @@ from odst.errors import UserError
 from odst.training.processes import check_devices
 
 HERE = Path(__file__).parent
+SCRIPT = HERE / "two_processes.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
-    for _ in range(3):
-        done = subprocess.run(
-            [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
-        )
-        if (
-            "terminate called without an active exception" not in done.stderr
-        ):  # torch, now and then, while it shuts down
-            break
-    return done
+    return subprocess.run([*map(str, command)], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
 
 
 @pytest.mark.slow
 def test_two_processes_have_the_loss_and_the_weights_of_one_with_the_joint_batch(tmp_path: Path) -> None:
     for processes in (1, 2):
-        done = run(*TORCHRUN, processes, HERE / "two_processes.py", tmp_path / f"{processes}.safetensors", cwd=tmp_path)
+        done = run(*TORCHRUN, processes, SCRIPT, f"{processes}.safetensors", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     one, two = (load_file(tmp_path / f"{processes}.safetensors") for processes in (1, 2))
     torch.testing.assert_close(two["loss"], one["loss"], rtol=1e-6, atol=0)
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_only_process_0_sees_is_gone_on_with_by_all(tmp_path: Path) -> None:
+    whole = run(*TORCHRUN, 2, SCRIPT, "whole.safetensors", "scratch", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert {file.name for file in (tmp_path / "scratch").iterdir()} == {"train-0.safetensors", "train-1.safetensors"}
+    resumed = run(*TORCHRUN, 2, SCRIPT, "resumed.safetensors", "scratch", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (tmp_path / "resumed.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_machines_train_the_model_of_two_processes_on_one(tmp_path: Path) -> None:
+    done = run(*TORCHRUN, 2, SCRIPT, "one.safetensors", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    machine = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    machine += ["--master-addr", "127.0.0.1", "--master-port", str(port), "--node-rank"]
+    nodes = [
+        subprocess.Popen(
+            [*machine, str(node), SCRIPT, "two.safetensors"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE
+        )
+        for node in (0, 1)
+    ]
+    for node in nodes:
+        _, said = node.communicate(timeout=300)
+        assert node.returncode == 0, said
+    assert (tmp_path / "two.safetensors").read_bytes() == (tmp_path / "one.safetensors").read_bytes()
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ def test_links_point_at_originals_that_are_files_and_members_are_copied(run, tab
     linked = {int(file.stem) for file in (tmp_path / "out").rglob("*.*") if file.is_symlink()}
     assert linked == {row["pool_id"] for row in table if "#" not in row["source"]}
     assert {row["pool_id"] for row in table} == {int(file.stem) for file in (tmp_path / "out").rglob("*.*")}
-    assert read_set(tmp_path / "out", SIDE, labelled=True).x.shape[0] == len(table)
+    assert read_set(f"{tmp_path / 'out'}?links=follow", SIDE, labelled=True).x.shape[0] == len(table)
 
 
 def test_a_selection_as_parquet_or_csv_feeds_given_selection(run, table, tmp_path) -> None:

@@ -12,7 +12,7 @@ from commands import fails, odst
 from interruption import Interrupted
 from odst import ODST, ST, Recipe, Round, load, self_train, settle
 from odst.errors import UserError
-from odst.few_labels import SLACK, WEIGHTS, Trial, not_worse, spared, trials
+from odst.few_labels import SLACK, WEIGHTS, Trial, not_worse, spared, trials, weights_for
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import infer, model_hash
 from odst.progress import listening
@@ -61,7 +61,13 @@ def test_auto_takes_the_largest_weight_that_holds_and_else_says_so(monkeypatch, 
     monkeypatch.setattr("odst.few_labels.SLACK", 0.01)  # nobody can be so much better than the labels alone
     found = tried(AUTO)
     assert [one.rest_weight for one in found] == [0.0, *WEIGHTS] and not found[-1].holds
-    assert "at none of 0.3, 0.1, 0.03 is the base as good on val_in as your labels alone" in caplog.text
+    assert "at none of 1, 0.3, 0.1, 0.03 is the base as good on val_in as your labels alone" in caplog.text
+
+
+def test_of_a_backbones_vectors_auto_does_not_try_the_papers_weight():
+    assert weights_for(np.zeros((5, 1280), np.float16)) == (0.3, 0.1, 0.03)
+    for rows in (np.zeros((5, 64), np.float32), np.zeros((5, 32, 32, 3), np.uint8)):
+        assert weights_for(rows) == WEIGHTS == (1.0, 0.3, 0.1, 0.03)
 
 
 def test_what_the_base_spares_is_as_confident_as_that_share_of_val_in():
@@ -207,9 +213,9 @@ def test_trials_that_are_broken_off_anywhere_are_gone_on_with_to_the_same_bits(p
     for name, images, there in (
         ("train labels-alone", 18 * 4, []),
         ("label pool by labels alone", 1, ["labels-alone"]),
-        ("train weight-0.3", 18 * 3, ["labels-alone"]),
-        ("train weight-0.03", 18 * 9, ["labels-alone", "weight-0.1", "weight-0.3"]),
-        ("train round 1", 18, ["labels-alone", "weight-0.03", "weight-0.1", "weight-0.3"]),
+        ("train weight-1", 18 * 3, ["labels-alone"]),
+        ("train weight-0.03", 18 * 9, ["labels-alone", "weight-0.1", "weight-0.3", "weight-1"]),
+        ("train round 1", 18, ["labels-alone", "weight-0.03", "weight-0.1", "weight-0.3", "weight-1"]),
     ):
         with pytest.raises(Interrupted), listening(StopIn(name, images)):
             execute(config, broken)
@@ -239,7 +245,7 @@ def test_the_controls_of_a_config_with_auto_keep_their_zero(place: Path) -> None
 
 
 def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
-    assert "beside      the labels alone, and up to 2 more weights of the rest" in forecast(few(place), place / "new")
+    assert "beside      the labels alone, and up to 3 more weights of the rest" in forecast(few(place), place / "new")
     assert "beside" not in forecast(own(place), place / "new")
 
 

@@ -1,17 +1,14 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from interruption import Interrupted, StopAfter
 from odst.errors import UserError
-from odst.method.labelling import BLOCK, Predictions, as_input, as_tensor, batch_for, infer, model_hash, weights
-from odst.progress import listening
+from odst.method.labelling import Predictions, as_input, as_tensor, batch_for, infer, model_hash, weights
 from odst.vision.networks import make_network
 
-M, D, K = 2 * BLOCK + 700, 6, 3
+M, D, K = 1000, 6, 3
 
 
 def network(seed=0):
@@ -22,26 +19,6 @@ def network(seed=0):
 @pytest.fixture(scope="module")
 def pool() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(M, D)).astype(np.float32)
-
-
-def test_logits_in_a_file_are_those_in_memory(tmp_path: Path, pool):
-    model = network()
-    in_memory = infer(model, pool)
-    on_disk = infer(model, pool, out=tmp_path / "logits.npy")
-    assert on_disk.dtype == np.float32
-    assert np.array_equal(in_memory, on_disk)
-    assert isinstance(on_disk, np.memmap)
-
-
-@pytest.mark.parametrize("images", [1, BLOCK, BLOCK + 1, 2 * BLOCK + 600])
-def test_a_scan_broken_off_anywhere_goes_on_to_the_same_bits(tmp_path: Path, pool, images):
-    model, out = network(), tmp_path / "logits.npy"
-    with pytest.raises(Interrupted), listening(StopAfter(images)):
-        infer(model, pool, out=out, name="label pool")
-    done = json.loads(out.with_suffix(".json").read_text())["done"]
-    assert done <= images
-    assert done % BLOCK == 0
-    assert np.array_equal(infer(model, pool, out=out, name="label pool"), infer(model, pool))
 
 
 def test_what_a_network_is_given_is_the_same_in_training_labelling_and_an_exported_file():
@@ -80,38 +57,6 @@ def test_a_network_that_makes_one_row_of_a_batch_is_refused():
 
     with pytest.raises(UserError, match=r"made \(1, 6\) of 5 images\. It must return \(5, 6\)"):
         infer(Averaging(), np.ones((5, D), np.float32))
-
-
-def test_a_finished_scan_is_not_made_again(tmp_path: Path, pool):
-    model, out = network(), tmp_path / "logits.npy"
-    infer(model, pool, out=out, name="label pool")
-    with listening(StopAfter(1)):
-        infer(model, pool, out=out, name="label pool")
-
-
-def test_logits_of_another_model_or_pool_are_refused(tmp_path: Path, pool):
-    out = tmp_path / "logits.npy"
-    infer(network(), pool, out=out, identity="a")
-    with pytest.raises(UserError, match=r"logits\.npy: these logits belong to another model or pool"):
-        infer(network(1), pool, out=out, identity="a")
-    with pytest.raises(UserError, match="another model or pool"):
-        infer(network(), pool, out=out, identity="b")
-
-
-@pytest.mark.parametrize("harm", ["cut", "note", "head", "middle"])
-def test_damaged_logits_are_named(tmp_path: Path, pool, harm):
-    out = tmp_path / "logits.npy"
-    infer(network(), pool, out=out)
-    if harm == "cut":
-        out.write_bytes(out.read_bytes()[:-4])
-    elif harm == "note":
-        out.with_suffix(".json").write_text("{")
-    else:
-        raw = bytearray(out.read_bytes())
-        raw[0 if harm == "head" else len(raw) // 2] ^= 1
-        out.write_bytes(bytes(raw))
-    with pytest.raises(UserError, match=r"logits\.npy.*damaged"):
-        infer(network(), pool, out=out)
 
 
 def test_an_empty_set_has_no_logits(pool):

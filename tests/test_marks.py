@@ -165,6 +165,7 @@ TEXTS = {
     "a header alone": ",".join(COLUMNS) + "\n",
     "a fraction": json.dumps({"format": "odst-marks-1", "marks": [MARK.to_json() | {"pool_id": 1.5}]}),
     "a minus": json.dumps({"format": "odst-marks-1", "marks": [MARK.to_json() | {"pool_id": -1}]}),
+    "less than one draw": json.dumps({"format": "odst-marks-1", "marks": [MARK.to_json() | {"draws": -1}]}),
     "a verdict of one's own": json.dumps({"format": "odst-marks-1", "marks": [MARK.to_json() | {"verdict": "fine"}]}),
     "a relabelled one without a label": json.dumps({"format": "odst-marks-1", "marks": [MARK.to_json() | {"label": ""}]}),
     "bytes": "\x00\xff",

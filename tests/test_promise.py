@@ -136,6 +136,6 @@ def test_spread_is_uniform_above_the_threshold_and_falls_by_seed_and_round():
 def test_spread_over_many_blocks_is_that_over_one(monkeypatch, k):
     logits = stream(0, "pool").normal(size=(5000, 3))
     whole = spread(logits, [0.0] * 3, k)
-    monkeypatch.setattr("odst.method.selection.BLOCK", 64)
+    monkeypatch.setattr("odst.method.candidates.BLOCK", 64)
     parts = spread(logits, [0.0] * 3, k)
     assert np.array_equal(whole.ids, parts.ids) and np.array_equal(whole.log_odds, parts.log_odds)

@@ -4,7 +4,9 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +24,7 @@ from odst.report.serving import ReviewServer
 from odst.report.sprites import Album
 from odst.run.audit import check_own, drawn_ranks, ranked
 from odst.run.directory import RunDir
-from odst.run.marks import Mark, read_marks, run_hash
+from odst.run.marks import Mark, read_marks, run_hash, write_marks
 from odst.seeds import stream
 from reviewed import bar_run, truth_of, truthful
 from runs import NAMES
@@ -269,6 +271,24 @@ def test_marks_that_do_not_belong_are_not_written(run: RunDir, server: ReviewSer
     for body in (b"", b"{", b"[]", json.dumps({"format": "odst-marks-1", "marks": [foreign]}).encode()):
         assert ask(server, "POST", f"/{server.token}/marks", body)[0] == 400
     assert not server.file.exists()
+
+
+def test_a_refusal_is_one_answer_and_so_are_damaged_marks(server: ReviewServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as plain:
+        plain.sendall(b"GET /nobody/ HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: plain.recv(4096), b""))
+    assert answer.count(b"HTTP/1.") == 1 and b"403" in answer
+    server.file.parent.mkdir()
+    server.file.write_text("{")
+    code, text = ask(server, "GET", f"/{server.token}/")
+    assert code == 409 and "not marks of a review page" in text
+
+
+def test_marks_on_file_fix_the_number_of_draws(run: RunDir, tmp_path: Path) -> None:
+    copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "run")))
+    write_marks(copy.marks / "round-2.json", truthful(copy, 2, DRAWS))
+    said = fails("review", copy.path, "--serve", "--round", 2, "--draws", 30)
+    assert f"has marks of {DRAWS} draws a class, got 30. Go on with --draws {DRAWS}" in said
 
 
 @browser

@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from odst.data.images import Pool
+from odst.data.views import Concatenated
 from odst.errors import UserError
 from odst.method.calibration import top_log_odds
 from odst.method.labelling import Predictions
 from odst.method.selection import CLOSED, EMPTY, FULL, SHORT, in_threshold, out_threshold, select, shortage, thresholds
-from odst.seeds import stream
+from odst.seeds import key, mix, stream
 
 NONE = np.empty(0, np.int64)
 values = hnp.arrays(np.float64, st.integers(1, 40), elements=st.sampled_from(np.linspace(-3, 3, 13)))
@@ -168,6 +169,62 @@ def test_repeats_are_random(max_copies):
 def test_a_mask_or_an_id_outside_the_pool_is_no_list_of_excluded_ids(excluded):
     with pytest.raises(UserError, match="excluded holds pool ids from 0 to 4"):
         Pool(np.zeros((5, 2), np.float32), excluded=excluded)
+
+
+def plainly(logits, temperature, tau, k, pick, excluded, seed):
+    """The k best of each class in float64, all rows at once."""
+    c, odds = top_log_odds(logits, temperature)
+    ids = np.setdiff1d(np.flatnonzero(odds > tau[c]), excluded)
+    ties = mix(ids, key(seed, "ties", 0))
+    rank = odds[ids] if pick == "top" else -mix(ids, key(seed, "spread", 0)).astype(np.float64)
+    best = ids[np.lexsort([ties, -rank])]
+    chosen = [best[c[best] == one][:k] for one in range(len(tau))]
+    return chosen, np.bincount(c[ids], minlength=len(tau))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    K=st.sampled_from([2, 3, 10, 100]),
+    k=st.sampled_from([1, 7, 400]),
+    temperature=st.sampled_from([0.06, 0.7, 1.0, 2.5]),
+    pick=st.sampled_from(["top", "spread"]),
+    coarse=st.booleans(),
+)
+def test_float32_first_chooses_what_float64_alone_chooses(seed, K, k, temperature, pick, coarse):
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=(3000, K)) * rng.choice([0.01, 1, 8], size=(3000, 1))).astype(np.float32)
+    if coarse:  # ties without end
+        logits = logits.round(1)
+    _, odds = top_log_odds(logits, temperature)
+    tau = rng.choice([*rng.choice(odds, 20), -np.inf, np.inf], size=K)  # log-odds of rows themselves: strictness shows
+    excluded = np.unique(rng.integers(3000, size=100))
+    found = select(Predictions(logits, temperature), tau, k, pick, excluded=excluded, max_copies=1, seed=seed % 97, t=0)
+    chosen, above = plainly(logits, temperature, tau, k, pick, excluded, seed % 97)
+    assert np.array_equal(found.above, above)
+    for c in range(K):
+        assert np.array_equal(np.sort(found.ids[found.classes == c]), np.sort(chosen[c]))
+    assert np.array_equal(found.log_odds, odds[found.ids])
+
+
+def test_rows_in_several_blocks_and_files_are_chosen_as_in_one(monkeypatch):
+    logits = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
+    options = {"excluded": np.array([5, 4000]), "max_copies": None, "seed": 0, "t": 0}
+    one = select(Predictions(logits, 0.5), np.zeros(4), 50, **options)
+    monkeypatch.setattr("odst.method.candidates.BLOCK", 700)
+    many = select(Predictions(Concatenated(np.split(logits, [100, 101, 3000])), 0.5), np.zeros(4), 50, **options)
+    assert np.array_equal(one.ids, many.ids)
+    assert np.array_equal(one.copies, many.copies)
+
+
+def test_logits_that_are_no_numbers_are_never_chosen_and_infinite_ones_do_not_stop_the_scan():
+    logits = np.zeros((6, 3), np.float32)
+    logits[0], logits[1, 1], logits[2] = np.nan, 5, [9, 1, 1]
+    with np.errstate(invalid="ignore"):
+        found = select(
+            Predictions(logits, 1.0), np.full(3, 1.0), 5, excluded=np.empty(0, np.int64), max_copies=1, seed=0, t=0
+        )
+    assert sorted(found.ids) == [1, 2]
 
 
 def test_a_class_that_val_in_closes_is_told_what_it_would_take():

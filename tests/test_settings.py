@@ -55,4 +55,8 @@ def test_the_arithmetic_stands_beside_the_numbers():
     assert "(1 - alpha_out)·15,000 = 20 unrelated images" in text and "k = 5·100/10 = 50" in text
     assert "A larger val_out makes the threshold surer" in text
     few = method(Sizes(n=400, K=10, m=30_000, n_in=80, n_out=100, vectors=False))
-    assert "100 images cannot say less; 600 would bring it down to 50." in few and "max_copies = 3" in few
+    assert (
+        "100 images cannot say less; 600 would bring it down to 50." in few
+        and "max_copies = 3" in few
+        and "spare = 0.5" in few
+    )

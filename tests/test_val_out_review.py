@@ -12,6 +12,7 @@ from PIL import Image
 
 from browser import CHROMIUM, chromium
 from commands import fails, odst
+from odst.project import cleaning
 from odst.project.cleaning import Cleaning, open_cleaning
 from odst.run.marks import Mark, write_marks
 from odst.seeds import stream
@@ -84,6 +85,31 @@ def test_marks_move_lines_and_the_random_sample_says_how_clean_it_was(project: P
     assert ids(project / "val_out_aside.csv") == {j for j in every if shows(one, j) != "other"}
     assert open_cleaning(project).hash == one.hash  # a second look is of the same lists
     assert odst("run", project / "odst.toml", "--dry-run", "--quiet").code == 0
+
+
+def test_a_move_that_was_broken_off_loses_no_line(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = open_cleaning(project)
+    every = one.ids(one.kept + one.aside).tolist()
+    write_marks(project / "marks.json", marks(one, [], every, 20))
+    write, calls = cleaning._write, []
+    for last in (1, 2):
+
+        def broken(file: Path, rows: cleaning.Rows, last: int = last) -> None:
+            calls.append(file)
+            write(file, rows)
+            if len(calls) == last:
+                raise KeyboardInterrupt
+
+        calls.clear()
+        monkeypatch.setattr(cleaning, "_write", broken)
+        with pytest.raises(KeyboardInterrupt):
+            cleaning.clean(open_cleaning(project), [project / "marks.json"])
+        assert ids(project / "val_out.csv") | ids(project / "val_out_aside.csv") == set(every)
+        assert open_cleaning(project).hash == one.hash
+    monkeypatch.setattr(cleaning, "_write", write)
+    cleaning.clean(open_cleaning(project), [project / "marks.json"])
+    assert ids(project / "val_out.csv") == {j for j in every if shows(one, j) == "other"}
+    assert ids(project / "val_out_aside.csv") == {j for j in every if shows(one, j) != "other"}
 
 
 def test_two_people_who_disagree_take_it_out_of_val_out(project: Path) -> None:

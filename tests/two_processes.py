@@ -1,6 +1,9 @@
 """Started by torchrun: a training on images in as many processes as there are. Process 0 writes what came out."""
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,15 +60,24 @@ def joint_loss(examples: Examples) -> float:
     return distributed.mean(share * eq3(model(part.x), part.q, part.v, 1.0).detach())
 
 
+def threads_of_the_group() -> list[str]:
+    """Of gloo: one that is left would abort the process if it lets go of a tensor while Python ends."""
+    names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo_runloop" in name]
+
+
 if __name__ == "__main__":
+    out, scratch = Path(sys.argv[1]).resolve(), Path(sys.argv[2]) if len(sys.argv) > 2 else None
     data = world()
     with distributed.process_group("cpu"):
         loss = joint_loss(student(data))
         if distributed.rank() > 0:
+            os.chdir(tempfile.mkdtemp(dir=out.parent))  # a relative scratch folder is not seen from here
             follow("cpu", lambda: (data, network))
         else:
+            options = {"rest_weight": 1.0, "seed": 0, "scratch": scratch, "checkpoint_seconds": 0}
             models = [
-                train(network(), examples, SCHEDULE, data.val_in, rest_weight=1.0, seed=0, t=t)
+                train(network(), examples, SCHEDULE, data.val_in, t=t, **options)
                 for t, examples in enumerate([Examples(data.labelled, data.pool, None, None, 1.0, 3), student(data)])
             ]
             if distributed.size() > 1:
@@ -75,4 +87,5 @@ if __name__ == "__main__":
                 for t, model in enumerate(models)
                 for name, w in model.state_dict().items()
             }
-            save_file(weights | {"loss": torch.tensor(loss, dtype=torch.float64)}, sys.argv[1])
+            save_file(weights | {"loss": torch.tensor(loss, dtype=torch.float64)}, out)
+    assert not threads_of_the_group()

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.few_labels.runs import AUTO, PAPER
 from benchmarks.open_world.jobs import schedule
 from benchmarks.open_world.world import Set, cifar_sets
+from odst.few_labels import LABELLED_COPIES, SPARE_IMAGES
 from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
@@ -21,7 +22,12 @@ DIGITS, OPEN = "digits", "open-world"
 SHORTER = 4  # times fewer steps than the preset's
 METHODS: dict[str, dict[str, Any]] = {
     PAPER: {},
-    AUTO: {"method.rest_weight": "auto", "method.spare": 0.9, "run.labels_alone": True},
+    AUTO: {
+        "method.rest_weight": "auto",
+        "method.spare": SPARE_IMAGES,
+        "method.labelled_copies": LABELLED_COPIES,
+        "run.labels_alone": True,
+    },
 }
 
 

@@ -1,6 +1,6 @@
 """Give odst sources that nobody could use, and print what it did that it must not.
 
-Run: python -m benchmarks.malformed [--seed 0] [--tries 500]
+Run: python -m benchmarks.malformed [--quick] [--seed 0] [--tries 500]
 """
 
 import argparse
@@ -18,12 +18,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tries", type=int, default=500, help="sources damaged by chance, beside those by hand")
+    parser.add_argument("--quick", action="store_true", help="a hundred by chance")
     asked = parser.parse_args()
+    tries = min(asked.tries, 100) if asked.quick else asked.tries
     faulthandler.enable()
     tried = wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         (place := Path(folder) / "sources").mkdir()
-        for what, spec in sources(place, asked.seed, asked.tries):
+        for what, spec in sources(place, asked.seed, tries):
             start = time.monotonic()
             print(f"{what[:150]}", end="\r", file=sys.stderr, flush=True)  # the last one, if a signal ends this
             tried += 1

@@ -22,7 +22,7 @@ from odst.data.sets import hold_back
 from odst.errors import UserError
 from odst.evaluation.choice import choose
 from odst.evaluation.scoring import score
-from odst.few_labels import LABELLED_COPIES, SPARE, alphas_for, schedules, settled, trials
+from odst.few_labels import LABELLED_COPIES, SPARE, SPARE_IMAGES, WIDE, alphas_for, schedules, settled, trials
 from odst.method.calibration import probabilities, top_log_odds
 from odst.method.labelling import infer
 from odst.recipe import METHODS, Recipe
@@ -34,7 +34,6 @@ from odst.vision.networks import make_network
 
 POOL, OUT = -1, -2  # in y: a row of the pool, a row of none of the classes
 STEPS, PASSES = 300, 20  # on images a training is at least so many steps, and so many passes over the labelled rows
-WIDE = 100  # features: with more they are taken for a backbone's vectors, whose direction counts
 REPORTED = ("round", "val_error", "val_od_auroc", "temperature", "selected", "above", "repeats")
 
 
@@ -239,7 +238,8 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         copies: dict[str, Any] = {"max_copies": self.max_copies, "labelled_copies": self.labelled_copies}
         recipe = replace(METHODS[self.method][0], **copies, **alphas)
         if recipe.rest_weight != 0:
-            spare = SPARE if self.rest_weight == "auto" else None
+            images = len(data.labelled.x.shape) == 4
+            spare = None if self.rest_weight != "auto" else SPARE_IMAGES if images else SPARE
             recipe = replace(recipe, rest_weight=self.rest_weight, spare=spare)
         if self.ratio is not None:
             recipe = replace(recipe, ratio=recipe.of_full_run(self.ratio))

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from odst.data.images import Data, Pool
+from odst.data.images import Data, Images, Pool
 from odst.method.calibration import calibrated_losses, top_log_odds
-from odst.method.labelling import Predictions, infer, logits_file
+from odst.method.labelling import Predictions
+from odst.method.stored import label, logits_folder
 from odst.method.targets import Examples
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated, seeded
@@ -27,12 +28,14 @@ from odst.training.steps import train
 
 log = logging.getLogger("odst")
 
-WEIGHTS = (0.3, 0.1, 0.03)  # what "auto" tries, the most aware first; at the paper's 1 few labels drown in every world
+WEIGHTS = (1.0, 0.3, 0.1, 0.03)  # what "auto" tries, the most aware first
+WIDE = 100  # numbers a row: with more they are taken for a backbone's vectors
 SLACK = 1.1  # of the NLL: awareness may cost a tenth of it, which is less than the students win back (docs/log.md)
 
 
 # What `odst init` and ODSTClassifier begin with, as measured (docs/method.md, Few labels)
-SPARE = 0.9
+SPARE = 0.9  # of vectors and other rows
+SPARE_IMAGES = 0.5  # a network that learns images from few labels is sure of most of the pool: 0.9 would spare it all
 LABELLED_COPIES = 5
 PASSES, STUDENT_PASSES = 16, 8  # over T, and over T with its copies and I
 FEWEST_STEPS, FEWEST_STUDENT_STEPS, MOST_STEPS = 300, 600, 2000
@@ -81,6 +84,11 @@ def schedules(recipe: Recipe, n: int, K: int, m: int, batch: int, lr: float) -> 
     return [Schedule(phases=(Phase(steps=steps, lr=lr, shape="cosine"),), batch=batch) for steps in lengths]
 
 
+def weights_for(x: Images) -> tuple[float, ...]:
+    """What "auto" tries on such rows. Of a backbone's vectors not the paper's 1: there few labels drowned in every world."""
+    return WEIGHTS[1:] if len(x.shape) == 2 and x.shape[1] > WIDE else WEIGHTS
+
+
 @dataclass(frozen=True)
 class Trial:
     """A base classifier, and whether it is as good on val_in as the labels alone: within the slack and a standard error."""
@@ -126,6 +134,7 @@ def trials(
     """
     T, U, K, y = data.labelled, data.pool, data.K, data.val_in.y
     auto = recipe.rest_weight == "auto"
+    weights = weights_for(T.x)
     made = dict(known or {})
 
     def fit(name: str, weight: float, U: Pool | None) -> Trial:
@@ -143,7 +152,7 @@ def trials(
     alone = None
     if labels_alone or recipe.needs_labels_alone:
         yield (alone := fit(trial_name(0), 0.0, U))
-    for weight in WEIGHTS if auto else (recipe.weight,):
+    for weight in weights if auto else (recipe.weight,):
         if alone is not None and recipe.spare is not None and weight not in made and U is data.pool:
             U = _without(alone.base, U, recipe.spare, device, scratch and scratch / alone.name)
         trial = fit(trial_name(weight) if auto else "", weight, U)
@@ -152,7 +161,7 @@ def trials(
             return
     log.warning(
         "rest_weight: at none of %s is the base as good on val_in as your labels alone; going on with %g",
-        ", ".join(f"{weight:g}" for weight in WEIGHTS), WEIGHTS[-1],
+        ", ".join(f"{weight:g}" for weight in weights), weights[-1],
     )  # fmt: skip
 
 
@@ -171,8 +180,8 @@ def _without(alone: Round, U: Pool | None, share: float, device: str, scratch: P
 
 def spared(alone: Round, U: Pool, share: float, device: str = "cpu", scratch: Path | None = None) -> np.ndarray:
     """The pool ids that the labels alone find as confident as this share of val_in."""
-    file = None if scratch is None else logits_file(scratch, 0)
-    logits = infer(alone.model, U.x, out=file, device=device, name="label pool by labels alone", identity=U.id)
+    folder = None if scratch is None else logits_folder(scratch, 0)
+    logits = label(alone.model, U.x, folder, device=device, name="label pool by labels alone", identity=U.id)
     inside = np.sort(top_log_odds(alone.logits_in, alone.temperature)[1])
     bar = inside[len(inside) - ceil(round(share * len(inside), 6))]  # the highest that this share of val_in reaches
     parts = [ids[odds >= bar] for ids, _, odds in Predictions(logits, alone.temperature).top()]

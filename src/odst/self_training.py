@@ -11,9 +11,10 @@ from torch import nn
 from odst.data.checks import check_data
 from odst.data.images import Data, Pool
 from odst.few_labels import settle
-from odst.method.labelling import Predictions, infer, logits_file
+from odst.method.labelling import Predictions
 from odst.method.promise import promised
 from odst.method.selection import CLOSED, Selection, select, shortages
+from odst.method.stored import label, logits_folder
 from odst.method.targets import Examples
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated, seeded
@@ -61,9 +62,9 @@ def self_train(
         assert U is not None  # check_data has seen to it
         if given is None:
             # B) pseudo-label all of U
-            file = logits_file(scratch, t) if scratch else None
+            folder = logits_folder(scratch, t) if scratch else None
             p = Predictions(
-                infer(teacher, U.x, out=file, device=device, name=f"label pool {t}", identity=U.id), temperature
+                label(teacher, U.x, folder, device=device, name=f"label pool {t}", identity=U.id), temperature
             )
             # C) per class, the k most confident samples above both thresholds
             tau, why = admission(recipe, p, last, U)

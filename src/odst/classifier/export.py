@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import socket
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -145,13 +147,23 @@ def _metadata(classifier: Classifier) -> dict[str, str]:
 
 def export_tensorboard(run: RunDir, folder: Path) -> int:
     """Every number of metrics.jsonl as a scalar over rounds; returns how many."""
-    tensorboard = _needed("torch.utils.tensorboard", "tensorboard")
-    count = 0
-    with tensorboard.SummaryWriter(str(folder)) as writer:
+    records = _needed("tensorboard.summary.writer.record_writer", "tensorboard")
+    event = _needed("tensorboard.compat.proto.event_pb2", "tensorboard").Event
+    scalar = _needed("torch.utils.tensorboard.summary", "tensorboard").scalar
+    now, count = time.time(), 0
+    # SummaryWriter writes from a thread of its own, whose faults nobody can catch, and a piece at a time
+    with (
+        whole(folder / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}") as temporary,
+        temporary.open("wb") as file,
+    ):
+        writer = records.RecordWriter(file)
+        writer.write(event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for one in run.metrics():
             for name, value in _scalars(one):
-                writer.add_scalar(name, value, one["round"])
+                written = event(wall_time=now, step=one["round"], summary=scalar(name, value))
+                writer.write(written.SerializeToString())
                 count += 1
+        writer.flush()
     return count
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.classifier.load import Classifier
+from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
 from odst.data.items import Files, Source, portions
 from odst.data.sources import open_sources
@@ -144,5 +145,5 @@ def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Pat
             if table:
                 table.write_table(pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA))
             if lines:
-                lines.writerows([*row[:3], "" if row[3] is None else f"{row[3]:.6f}", *row[4:]] for row in rows)
+                lines.writerows(cells([*row[:3], "" if row[3] is None else f"{row[3]:.6f}", *row[4:]]) for row in rows)
             yield rows

@@ -11,11 +11,12 @@ try:
     from typer.core import TyperGroup
 
     from odst.cli.ending import advice, fall_back_to_plain_signs, say, stoppable
+    from odst.engine.interface import ShareDone
 except KeyboardInterrupt:  # half of the time a command takes to start is spent here
     sys.exit(130)
 
 COMMANDS = (  # in the order they are used, which is that of `odst --help`
-    "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "data", "methods", "doctor",
+    "demo", "init", "forecast", "run", "report", "review", "audit", "predict", "evaluate", "compare", "export", "selection", "pool", "dedup", "status", "data", "methods", "doctor",
 )  # fmt: skip
 
 
@@ -63,7 +64,17 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Embed pictures of the pool.")]
 RelativePaths = Annotated[bool, typer.Option("--relative-paths", help="Name no place outside the run's folder.")]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the run's own network: that runs its code.")]
+FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Also links that lead out of a source folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move old runs aside and begin anew.")]
+Where = Annotated[
+    str | None, typer.Option("--engine", metavar="local|ray", help="Where work runs [default: local, or ODST_ENGINE].")
+]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes, or tasks at a time [default: one per core].")]
+Gpus = Annotated[float, typer.Option("--gpus-per-worker", min=0, help="With Ray.", show_default=False)]
+Shard = Annotated[
+    str | None, typer.Option(metavar="i/n", help="Do one of n shares, 0/n to n-1/n, or slurm; without it, close.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]
 
@@ -81,6 +92,9 @@ def main() -> None:
             code = 130
         except SystemExit as end:
             code = end.code
+        except ShareDone as done:
+            print(done)
+            code = 0
         except Exception as error:
             line = advice(error)
             if line is None and not stopped:

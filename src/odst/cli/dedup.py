@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from odst.cli import Fit, Quiet, Verbose, app
+from odst.cli import Address, Fit, FollowLinks, Quiet, Shard, Verbose, Where, Workers, app
 from odst.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ def dedup(
     ] = "unit",
     size: Annotated[int, Option(min=4, max=1024, help="Height and width where nothing is packed.")] = 32,
     fit: Annotated[Fit, Option(help="How pictures become square. A packed pool has its own.")] = "crop",
+    follow_links: FollowLinks = False,
     fresh: Annotated[bool, Option("--fresh", help="Forget what an earlier pass left in DIR.")] = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    shard: Shard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -57,10 +62,16 @@ def dedup(
     from odst.data.reading import read_set
     from odst.data.sources import spec_name
     from odst.duplicates import Guard, Rule, audit
+    from odst.engine.choice import chosen
 
     rule = Rule(
         radius=radius, l2=l2, lpips=max_lpips, dissim=max_dissim, lpips_input=lpips_input, ssim_alone=ssim_alone
     )
+    if follow_links:
+        from odst.data.sources import following
+
+        pool, against = following(pool), [following(one) for one in against]
+        exact_against = [following(one) for one in exact_against or []]
     packed = is_packed(Path(pool))
     out = out or (Path(pool) if packed else Path(f"{spec_name(pool)}-dedup"))
     specs = [*against, *(exact_against or []), *map(str, listed or [])]
@@ -96,7 +107,8 @@ def dedup(
             "fit": fit,
         }
         sources = {name: np.array(found.uris, object) for name, found in read.items()}
-        summary = audit(U, guard, out, sources=sources, notes=notes, fresh=fresh)
+        with chosen(engine, address, workers, shard=shard):
+            summary = audit(U, guard, out, sources=sources, notes=notes, fresh=fresh)
         for line in [*_lines(summary, len(U), out), *_use(summary, pool, packed, out)]:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from odst.cli import Device, Round, RunFit, RunFolder, TrustCode, app
+from odst.cli import Device, FollowLinks, Round, RunFit, RunFolder, TrustCode, app
 
 
 @app.command()
@@ -21,6 +21,7 @@ def evaluate(
     json: Annotated[Path | None, Option(help="Write every number here.")] = None,
     fit: RunFit = None,
     device: Device = None,
+    follow_links: FollowLinks = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Measure a run's classifier on any images.
@@ -35,6 +36,12 @@ def evaluate(
     from odst.errors import UserError
     from odst.files import write_json
 
+    if follow_links:
+        from odst.data.sources import following
+
+        on = None if on is None else following(on)
+        parts = (one.partition("=") for one in out or [])
+        out = [f"{name}{sign}{following(spec) if spec.strip() else spec}" for name, sign, spec in parts]
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
     with bars() as console:

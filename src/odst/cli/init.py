@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import app
+from odst.cli import FollowLinks, app
 
 Sources = list[str] | None
 
@@ -22,6 +22,7 @@ def init(
     backbone: Annotated[str | None, Option(metavar="SPEC|none", help="Vectors of it, or pixels.")] = None,
     out: Annotated[Path | None, Option(help="Where config, packed pool and lists go [default: DIR].")] = None,
     seed: Annotated[int, Option(help="Deals the val_out sample.")] = 0,
+    follow_links: FollowLinks = False,
 ) -> None:
     """Look at a folder and write a commented config that runs.
 
@@ -38,6 +39,8 @@ def init(
     given = {"labelled": labelled, "pool": pool, "val_in": val_in, "val_out": val_out, "test": test}
     with bars(), lock(out or folder, "odst init"):
         sets = {role: specs for role, specs in given.items() if specs}
-        lines = begin_project(folder, sets, out or folder, size=size, seed=seed, backbone=backbone)
+        lines = begin_project(
+            folder, sets, out or folder, size=size, seed=seed, backbone=backbone, follow_links=follow_links
+        )
     for line in lines:
         echo(line)

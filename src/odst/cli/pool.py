@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option, Typer, echo
 
-from odst.cli import Fit, app
+from odst.cli import Address, Fit, FollowLinks, Gpus, Shard, Where, Workers, app
 
 pool = Typer(
     no_args_is_help=True,
@@ -31,9 +31,13 @@ def build(
     out: Annotated[Path, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
     size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
-    workers: Annotated[int | None, Option(min=1, help="Decoding processes. Default: one per core.")] = None,
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
     embed: Annotated[str | None, Backbone] = None,
+    follow_links: FollowLinks = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    shard: Shard = None,
 ) -> None:
     """Decode, resize and pack images.
 
@@ -44,8 +48,11 @@ def build(
     """
     from odst.cli.screen import bars
     from odst.data.packing import build_pool
+    from odst.data.sources import following
+    from odst.engine.choice import chosen
 
-    with bars():
+    sources = [following(one) for one in sources] if follow_links else sources
+    with bars(), chosen(engine, address, workers, shard=shard):
         manifest = build_pool(
             sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
         )
@@ -61,7 +68,11 @@ def embed(
     from_pixels: Annotated[
         bool, Option("--from-pixels", help="Embed the stored images: quicker, and worth less where they are small.")
     ] = False,
-    workers: Annotated[int | None, Option(min=1, help="Embedding processes. Default: one per core.")] = None,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    gpus: Gpus = 0,
+    shard: Shard = None,
 ) -> None:
     """Add a column of vectors to a packed pool.
 
@@ -72,8 +83,9 @@ def embed(
     """
     from odst.cli.screen import bars
     from odst.data.embedding import embed_pool
+    from odst.engine.choice import chosen
 
-    with bars():
+    with bars(), chosen(engine, address, workers, gpus, shard):
         embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
     _say_columns(path)
 
@@ -137,7 +149,9 @@ def info(
 
 
 @pool.command("verify")
-def verify(path: Packed) -> None:
+def verify(
+    path: Packed, workers: Workers = None, engine: Where = None, address: Address = None, shard: Shard = None
+) -> None:
     """Read every file of a pool and compare it with its hash.
 
     Example: odst pool verify pool
@@ -145,11 +159,12 @@ def verify(path: Packed) -> None:
     from odst.cli.screen import bars
     from odst.data.features import verify_features
     from odst.data.pool import verify_pool
+    from odst.engine.choice import chosen
 
-    with bars():
+    with bars(), chosen(engine, address, workers, shard=shard):
         verify_pool(path)
         verify_features(path)
-    echo(f"{path}: every file is what it was.")
+    echo(f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was.")
 
 
 def _say_rejected(manifest: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from odst.cli import Device, Round, RunFit, RunFolder, TrustCode, app
+from odst.cli import Device, FollowLinks, Round, RunFit, RunFolder, TrustCode, app
 
 
 @app.command()
@@ -18,6 +18,7 @@ def predict(
     round: Round = None,
     fit: RunFit = None,
     device: Device = None,
+    follow_links: FollowLinks = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Label any images, with `unknown` for what is no class.
@@ -33,7 +34,9 @@ def predict(
     from odst.classifier.predict import answer, write_answers
     from odst.cli.screen import bars
     from odst.data.checks import UNKNOWN
+    from odst.data.sources import following
 
+    sources = [following(one) for one in sources] if follow_links else sources
     with bars():
         classifier = load(run, round=round, device=device or "auto", trust_code=trust_code)
         if alpha is not None:

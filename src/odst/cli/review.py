@@ -77,19 +77,33 @@ def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path]) -> N
 
 
 def _serve(folder: "RunDir", round: int | None, draws: int, port: int) -> None:
+    from odst.errors import UserError
+    from odst.locks import lock
     from odst.report.review import render_review
     from odst.report.serving import ReviewServer
     from odst.run.audit import audited_round, check_own
+    from odst.run.marks import read_marks
 
     t = audited_round(folder, round)
-    server = ReviewServer(
-        folder.marks / f"round-{t}.json",
-        lambda saved: render_review(folder, t=t, draws=draws, saved=saved),
-        lambda marks: check_own(folder, marks, "the page's marks"),
-        port,
-    )
-    server.render(server.on_file())  # a fault is said here, not in the browser
-    with server, suppress(KeyboardInterrupt):  # the way it is meant to end
+    file = folder.marks / f"round-{t}.json"
+    fixed = {mark.draws for mark in read_marks(file) if mark.draws} if file.exists() else set()
+    if fixed - {draws}:  # the number is fixed before anybody looks: fewer, later, could be chosen to look good
+        raise UserError(
+            f"--draws: {file} has marks of {min(fixed)} draws a class, got {draws}. Go on with --draws {min(fixed)}; "
+            "another number needs another run or round."
+        )
+    folder.marks.mkdir(exist_ok=True)
+    with (
+        lock(folder.marks, f"odst review {folder.path} --serve"),
+        ReviewServer(
+            file,
+            lambda saved: render_review(folder, t=t, draws=draws, saved=saved),
+            lambda marks: check_own(folder, marks, "the page's marks"),
+            port,
+        ) as server,
+        suppress(KeyboardInterrupt),  # the way it is meant to end
+    ):
+        server.render(server.on_file())  # a fault is said here, not in the browser
         echo(f"Open {server.url}   (Ctrl-C ends)")
         server.serve_forever()
-    echo(f"Marks: {server.file}" if server.file.exists() else "Nothing was confirmed.")
+    echo(f"Marks: {file}" if file.exists() else "Nothing was confirmed.")

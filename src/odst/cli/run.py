@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Device, Fresh, Quiet, TrustCode, Verbose, app
+from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, TrustCode, Verbose, Where, Workers, app
 
 
 @app.command()
@@ -24,6 +24,11 @@ def run(
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
     trust_code: TrustCode = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    gpus: Gpus = 0,
+    shard: Shard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -34,6 +39,7 @@ def run(
     Example: odst run digits --method odst --out runs/first
     """
     from odst.cli.screen import bars, rounds_table
+    from odst.engine.choice import chosen
     from odst.run.config import parse_change, read_config, run_folder
     from odst.run.directory import RunDir
     from odst.run.execution import execute
@@ -72,7 +78,8 @@ def run(
     with first_process(settings, out) as leading, bars(quiet, verbose) as console:
         if not leading:
             return
-        use = execute(settings, out, fresh=fresh, parent=parent)
+        with chosen(engine, address, workers, gpus, shard):
+            use = execute(settings, out, fresh=fresh, parent=parent)
         made, final = RunDir(out), RunDir(out).final() or {}
         alone = final.get("labels_alone")
         console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", made.metrics(), use, alone))

@@ -4,7 +4,6 @@ Shard by shard. POOL/features/SLUG/building holds a note for every file that is 
 there, and ends with the bytes that `odst pool build --embed` would have written.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -18,15 +17,17 @@ from odst.data.features import feature_file, feature_folder, feature_manifest, h
 from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images
 from odst.data.items import Source
+from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import members, open_pool, read_manifest
-from odst.data.shards import vector_rows
+from odst.data.shards import read_note, vector_rows
 from odst.data.sources import open_sources
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, from_item, processes_for
+from odst.engine.interface import share
+from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
-from odst.locks import lock
 from odst.progress import stage
 
 
@@ -53,8 +54,9 @@ def _embed(pool: Path, embedder: Embedder, from_pixels: bool, workers: int | Non
         made = next(c["from"] for c in list_features(pool) if c["encoder"] == embedder.identity.to_json())
         if made != origin:
             raise UserError(f"{folder}: these vectors were made from the {made}. Delete the folder to make them anew.")
-        return
-    with lock(pool, "odst pool embed"):
+        if not (folder / "building").exists():  # else of a process that was killed at its last step
+            return
+    with writing(pool, "odst pool embed"):
         _make_column(pool, manifest, embedder, origin, workers)
 
 
@@ -62,16 +64,19 @@ def _make_column(pool: Path, manifest: dict[str, Any], embedder: Embedder, origi
     """What is whole of it stays; a process that was here before us may have made all of it."""
     folder = feature_folder(pool, embedder.identity.slug)
     if has_features(pool, embedder.identity):
+        shutil.rmtree(folder / "building", ignore_errors=True)
         return
-    for remnant in [*folder.glob(".*.part"), *folder.glob("building/.*.part")]:  # of a process that was killed
+    for remnant in (
+        [] if share() else [*folder.glob(".*.part"), *folder.glob("building/.*.part")]
+    ):  # of a process that was killed
         remnant.unlink()
-    notes = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("building/[0-9]*.json"))]
+    notes = [read_note(file) for file in sorted(folder.glob("building/[0-9]*.json"))]
     if any(note["from"] != origin for note in notes):
         notes = []
     try:
         _write(pool, manifest, embedder, notes, origin, workers)
     except UserError:
-        if not notes:  # nothing to go on from
+        if not notes and not (folder / "building" / "parts").is_dir():  # nothing to go on from
             shutil.rmtree(folder, ignore_errors=True)
         raise
     files = [{key: note[key] for key in ("file", "length", "sha256")} for note in notes]
@@ -96,7 +101,14 @@ def _write(
     sources: list[Source] = [_stored(pool)] if origin == "pixels" else _originals(pool, order)
     counts = [source.count() for source in sources]
     done, items = sum(note["length"] for note in notes), notes[-1]["items"] if notes else 0
-    batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))
+    building = feature_folder(pool, embedder.identity.slug) / "building"
+    if in_two_passes(building):
+        reopen = partial(_stored_alone, pool.absolute()) if origin == "pixels" else reopening(order["sources"])
+        some = pieces(sources, counts, decoder)
+        parts = decode_pieces(building, reopen, some, decoder, f"embed parts of {pool.name}")
+        batches = read_pieces(building, parts, items, decoder)
+    else:
+        batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))
     if origin == "originals":
         batches = _matched(batches, pool, done, items - done)
     rest: Batch | None = None
@@ -123,6 +135,10 @@ def _write(
 
 def _stored(pool: Path) -> ArraySource:
     return ArraySource(pool, open_pool(pool, every=True).x, reopen=partial(_rows, pool))
+
+
+def _stored_alone(pool: Path) -> list[Source]:
+    return [_stored(pool)]
 
 
 def _rows(pool: Path) -> Images:

@@ -86,7 +86,10 @@ def read_exclusions(path: Path, m: int, base: int | None = None) -> np.ndarray:
             )
         base = int(path.name in ONE_BASED)
     try:
-        ids = np.array(path.read_text().split(), dtype=np.int64) - base
+        words = path.read_text().split()
+        if (bad := next((word for word in words if not re.fullmatch(r"[+-]?[0-9]{1,4000}", word)), None)) is not None:
+            raise ValueError(f"{bad[:40]!r} is none")  # int() and numpy take 1_0 for 10
+        ids = np.array(words, dtype=np.int64) - base
     except (ValueError, OverflowError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: an exclusion list holds one whole number a line ({error}).") from None
     if len(ids) and (ids.min() < 0 or ids.max() >= m):

@@ -9,6 +9,7 @@ A joined pool has the columns that all of its members have. Vectors of two encod
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,9 @@ from odst.data.images import Images
 from odst.data.mapped import Mapped
 from odst.data.pool import identity as pool_identity
 from odst.data.pool import members, read_manifest
-from odst.data.unchanged import check_unchanged
+from odst.data.unchanged import check_unchanged, compare_files
 from odst.data.views import Concatenated
 from odst.errors import UserError
-from odst.files import sha256
-from odst.progress import stage
 from odst.vision.identity import Identity
 
 FORMAT = 1
@@ -73,8 +72,13 @@ def open_features(pool: Path, encoder: Identity) -> Features:
     """The column of this encoder and no other, mapped: a few bytes of memory per shard."""
     pool = Path(pool)
     columns = list(_columns(pool, read_manifest(pool), encoder))
-    x = Concatenated([array for pool, column in columns for array in _map(pool, column, encoder)])
+    parts = [array for pool, column in columns for array in _map(pool, column, encoder)]
+    x = Concatenated(parts, partial(_rows, pool.absolute(), encoder))
     return Features(x, encoder, tuple(column for _, column in columns))
+
+
+def _rows(pool: Path, encoder: Identity) -> Images:
+    return open_features(pool, encoder).x
 
 
 def _columns(pool: Path, manifest: dict[str, Any], encoder: Identity) -> Iterable[tuple[Path, dict[str, Any]]]:
@@ -138,9 +142,5 @@ def verify_features(pool: Path) -> None:
     checks = [(folder / note["file"], note["sha256"]) for folder in folders for note in _read(folder)["files"]]
     if not checks:
         return
-    with stage(f"verify {pool.name}'s vectors", len(checks), "files") as advance:
-        for file, expected in checks:
-            if not file.is_file() or sha256(file) != expected:
-                what = "differs" if file.is_file() else "is missing"
-                raise UserError(f"{file}: it {what}. Restore it, or delete {file.parent} and embed again.")
-            advance(1)
+    for file, what in compare_files(f"verify {pool.name}'s vectors", checks):
+        raise UserError(f"{file}: it {what}. Restore it, or delete {file.parent} and embed again.")

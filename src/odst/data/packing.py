@@ -18,15 +18,18 @@ import pyarrow.parquet as pq
 from odst.data.decoding import Fit
 from odst.data.features import feature_folder, feature_manifest
 from odst.data.items import Source
-from odst.data.pool import FORMAT, hash_heads, read_manifest, write_manifest
+from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
+from odst.data.pool import FORMAT, read_manifest, write_manifest
+from odst.data.repeats import Seen, without_duplicates
 from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, rejected_file, shard_file
 from odst.data.sources import open_sources, split_spec
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
+from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
-from odst.locks import is_lock, lock
+from odst.locks import is_lock
 from odst.progress import stage
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
@@ -61,7 +64,7 @@ def build_pool(
         order["encoder"] = decoder.embedder.identity.to_json()
     if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
         return finished
-    with lock(out, "odst pool build"):
+    with writing(Path(out), "odst pool build"):
         if (finished := _begin(Path(out), order)) is not None:
             return finished
         with _or_nothing(Path(out)):
@@ -71,16 +74,24 @@ def build_pool(
 def _build(
     out: Path, order: dict[str, Any], sources: list[Source], counts: list[int], decoder: Decoder, workers: int | None
 ) -> dict[str, Any]:
+    notes = None
+    if in_two_passes(out / "building"):
+        some = pieces(sources, counts, decoder)
+        reopen = reopening(order["sources"])
+        notes = decode_pieces(out / "building", reopen, some, decoder, f"decode for {out.name}")
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
     # The last item of the last whole shard is read once more, to see that the sources still stand in the same order.
     with stage(f"pack {out.name}", sum(counts), "images", done) as advance:
-        processes = processes_for(sum(counts), decoder, workers)
-        batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
+        if notes is None:
+            processes = processes_for(sum(counts), decoder, workers)
+            batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
+        else:
+            batches = read_pieces(out / "building", notes, max(0, done - 1), decoder)
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:
-            batches = _without_duplicates(batches, _Seen(out / "building", len(shards)))
+            batches = without_duplicates(batches, Seen(out / "building", len(shards)))
         _pack(batches, out, shards, decoder, order["shard_rows"], advance)
     return _finish(out, order, decoder, shards)
 
@@ -91,7 +102,7 @@ def _or_nothing(out: Path) -> Iterator[None]:
     try:
         yield
     except UserError:
-        if not any((out / "building").glob("[0-9]*.json")):
+        if not any((out / "building").rglob("[0-9]*.json")):
             _remove(out)
         raise
 
@@ -161,45 +172,6 @@ def _after(batches: Iterator[Batch], last: str, out: Path) -> Iterator[Batch]:
     if first.items > 1:
         yield first.cut(1)[1]
     yield from batches
-
-
-class _Seen:
-    """The first 8 bytes of every hash so far, in a few sorted runs of doubling length: 8 bytes per image."""
-
-    def __init__(self, building: Path, shards: int):
-        self.runs: list[np.ndarray] = []
-        for number in range(shards):
-            self._add(
-                np.sort(hash_heads(pq.read_table(index_file(building, number), columns=["hash"])["hash"].to_pylist()))
-            )
-
-    def fresh(self, heads: np.ndarray) -> np.ndarray:
-        """Which of these were never seen, the first of equals only; they are seen from now on."""
-        fresh = np.zeros(len(heads), bool)
-        fresh[np.unique(heads, return_index=True)[1]] = True
-        for run in self.runs:
-            fresh &= run[np.minimum(np.searchsorted(run, heads), len(run) - 1)] != heads
-        self._add(np.sort(heads[fresh]))
-        return fresh
-
-    def _add(self, run: np.ndarray) -> None:
-        while self.runs and len(self.runs[-1]) <= 2 * len(run):
-            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
-        if len(run):
-            self.runs.append(run)
-
-
-def _without_duplicates(batches: Iterator[Batch], seen: _Seen) -> Iterator[Batch]:
-    for batch in batches:
-        fresh = seen.fresh(hash_heads([record.hash for record in batch.records]))
-        if fresh.all():
-            yield batch
-            continue
-        repeated = [record for record, new in zip(batch.records, fresh, strict=True) if not new]
-        refusals = [Refusal(r.place, r.uri, "duplicate", f"hash {r.hash} is in the pool") for r in repeated]
-        kept = [record for record, new in zip(batch.records, fresh, strict=True) if new]
-        vectors = None if batch.vectors is None else batch.vectors[fresh]
-        yield Batch(batch.items, batch.rows[fresh], kept, sorted(batch.rejected + refusals), vectors)
 
 
 def _pack(

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
 from odst.data.exclusions import check_finished, check_numbering, read_ids
-from odst.data.images import Pool
+from odst.data.images import Images, Pool
 from odst.data.mapped import Mapped
-from odst.data.unchanged import check_unchanged, note_checked
+from odst.data.unchanged import check_unchanged, compare_files, note_checked
 from odst.data.views import Concatenated
+from odst.engine.interface import share
 from odst.errors import UserError
-from odst.files import digest, sha256, write_json
-from odst.progress import stage
+from odst.files import digest, write_json
 
 FORMAT = 1
 SEAL = "digest"  # of the rest of manifest.json
@@ -107,7 +108,7 @@ def open_pool(
     path = Path(path)
     manifest = read_manifest(path)
     check_files(path, manifest)
-    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)])
+    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)], partial(pool_rows, path.absolute()))
     columns = indexes(path, manifest)
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
@@ -116,6 +117,11 @@ def open_pool(
         lists.append(read_ids(file, len(x), identity(manifest)))
     gone = np.concatenate([np.empty(0, np.int64), *lists])
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
+
+
+def pool_rows(path: Path) -> Images:
+    """All rows of a pool and nothing else."""
+    return open_pool(path, every=True).x
 
 
 def check_files(path: Path, manifest: dict[str, Any]) -> None:
@@ -258,18 +264,13 @@ def verify_pool(path: Path) -> None:
     manifest = read_manifest(path)
     for member, _ in members(path, manifest):
         verify_pool(member)
-    wrong = []
     hashes = _hashes(manifest)
-    with stage(f"verify {path.name}", len(hashes), "files") as advance:
-        for name, expected in hashes.items():
-            if not (path / name).is_file():
-                wrong.append(f"{name} is missing")
-            elif sha256(path / name) != expected:
-                wrong.append(f"{name} differs")
-            advance(1)
+    checks = [(path / name, expected) for name, expected in hashes.items()]
+    wrong = [f"{file.relative_to(path)} {what}" for file, what in compare_files(f"verify {path.name}", checks)]
     if wrong:
         raise UserError(f"{path}: {'; '.join(wrong)}. Restore these files or build the pool again.")
-    note_checked(path, list(hashes))
+    if share() is None:
+        note_checked(path, list(hashes))
 
 
 def hash_heads(hashes: Sequence[str]) -> np.ndarray:

@@ -34,7 +34,7 @@ def rejected_file(building: Path, number: int) -> Path:
 
 
 def read_note(file: Path) -> dict[str, Any]:
-    with refused(str(file), "the note that it was", f"Delete {file.parents[1]} and build the pool again."):
+    with refused(str(file), "the note that it was", f"Delete {file.parents[1]} and begin anew."):
         return dict(json.loads(file.read_text(encoding="utf-8")))
 
 

@@ -1,6 +1,6 @@
 """Anything that holds pictures -> a stream of items. What a path is, is decided by what is there, not by an option.
 
-photos/                  a folder tree; the class is the folder directly below
+photos/                  a folder tree; the class is the folder directly below; photos?links=follow also follows links out of it
 list.csv list.tsv        paths, relative to the list, with an optional label column; also as parquet
 shard-000.tar            WebDataset: one sample per key, label from .cls or .json
 train.parquet?split=x    Hugging Face images; after ? come columns to filter by
@@ -23,7 +23,7 @@ import numpy as np
 from odst.data.exclusions import check_numbering, read_ids
 from odst.data.formats.arrays import ArraySource, open_npy, open_npz
 from odst.data.formats.embeddings import LISTS, is_clip_retrieval, open_clip_retrieval, open_listed, open_vector_table
-from odst.data.formats.folders import Folder
+from odst.data.formats.folders import Folder, leads_out, links_out, say_left_out
 from odst.data.formats.originals import open_format
 from odst.data.formats.tables import PathList, open_parquet
 from odst.data.formats.tars import Tar
@@ -33,6 +33,7 @@ from odst.data.pool import is_packed, open_labels, open_pool, read_manifest
 from odst.errors import UserError, one_line
 
 SHARDS = (".tar", ".parquet")
+FOLLOW = "links=follow"
 
 
 def open_sources(specs: str | Path | Iterable[str | Path]) -> list[Source]:
@@ -42,10 +43,17 @@ def open_sources(specs: str | Path | Iterable[str | Path]) -> list[Source]:
     found: list[Source] = []
     for spec in specs:
         path, query = split_spec(spec)
+        follow = path.is_dir() and _follows(path, query)
         mark = _mark(spec, query)
+        if follow:
+            mark = mark.replace(f"&{FOLLOW}", "").replace(f"{FOLLOW}&", "")
         if is_clip_retrieval(path):
+            if not follow and (links := sum(map(links_out, (path, path / "img_emb", path / "metadata")))):
+                raise UserError(
+                    f"{path}: {links} links lead out of it. Give --follow-links, or {path}?{FOLLOW}, if you trust them."
+                )
             found += open_clip_retrieval(path, _columns_only(spec, query))
-        elif path.is_dir() and (shards := _shards(path)):
+        elif path.is_dir() and (shards := _shards(path, follow)):
             found += [open_source(f"{shard}{mark}") for shard in shards]
         elif not path.exists() and (matches := sorted(glob.glob(str(path), recursive=True))):
             found += [open_source(f"{match}{mark}") for match in matches]
@@ -101,11 +109,31 @@ def open_source(spec: str | Path) -> Source:
 def _folder(spec: str | Path, path: Path, query: dict[str, str]) -> Source:
     """A packed pool, one of the original layouts, or a tree of pictures: whatever it is called."""
     if is_packed(path):
+        _follows(path, query)
         rows = query.pop("rows", None)
         _no_query(spec, query)
         return _packed(path, path.parent / rows if rows else None)
+    follow = _follows(path, query)
     _no_query(spec, query)
-    return (open_format(path) if _few(path) else None) or Folder(path)
+    known = _few(path) and (follow or not links_out(path))
+    return (open_format(path) if known else None) or Folder(path, follow)
+
+
+def _follows(path: Path, query: dict[str, str]) -> bool:
+    """Whether links out of a folder are to be followed; the query is without that word afterwards."""
+    said = query.pop("links", None)
+    if said not in (None, "follow"):
+        raise UserError(f"{path}?links={said}: links are followed with links=follow, or not. Mend or leave it out.")
+    return said is not None
+
+
+def following(spec: str) -> str:
+    """The spec of a folder, or of several, with the word that follows links out of it; any other as it is."""
+    path, query = split_spec(spec)
+    places = [path] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
+    if "links" in query or not places or not all(one.is_dir() and not is_packed(one) for one in places):
+        return spec
+    return f"{spec}{'&' if query else '?'}{FOLLOW}"
 
 
 def _columns_only(spec: str | Path, query: dict[str, str]) -> dict[str, str]:
@@ -121,9 +149,15 @@ def _no_query(spec: str | Path, query: dict[str, str]) -> None:
         )
 
 
-def _shards(folder: Path) -> list[Path]:
+def _shards(folder: Path, follow: bool) -> list[Path]:
     inside = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    return inside if inside and all(path.suffix.lower() in SHARDS and path.is_file() for path in inside) else []
+    if not inside or not all(path.suffix.lower() in SHARDS and path.is_file() for path in inside):
+        return []
+    root = os.path.realpath(os.fsencode(folder))
+    own = [path for path in inside if follow or not leads_out(os.fsencode(path), root)]
+    if own:  # else the folder says how many
+        say_left_out(str(folder), len(inside) - len(own))
+    return own
 
 
 def _packed(path: Path, chosen: Path | None) -> ArraySource:

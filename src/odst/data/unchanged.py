@@ -6,9 +6,10 @@ times: its files are read once, and that is noted.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from odst.engine.interface import Failed, engine, share
 from odst.errors import UserError
 from odst.files import sha256, write_json
 from odst.progress import stage
@@ -58,3 +59,25 @@ def _read(folder: Path) -> dict[str, list[int]]:
         return value if isinstance(value, dict) else {}
     except (OSError, ValueError, RecursionError):
         return {}
+
+
+def compare_files(name: str, checks: Sequence[tuple[Path, str]]) -> Iterable[tuple[Path, str]]:
+    """The files of these (file, SHA-256) that are missing or differ, on the engine of the day; of a share only its own."""
+    mine = share()
+    own = [one for i, one in enumerate(checks) if mine is None or i % mine.count == mine.index]
+    if own:
+        engine().check({file.parent for file, _ in own})
+    with stage(name, len(own), "files") as advance:
+        for (file, _), what in zip(own, engine().map(_comparing, own), strict=True):
+            if what:
+                yield file, what.reason if isinstance(what, Failed) else what
+            advance(1)
+
+
+def _comparing() -> Callable[[tuple[Path, str]], str]:
+    return _compare
+
+
+def _compare(check: tuple[Path, str]) -> str:
+    file, expected = check
+    return "is missing" if not file.is_file() else "" if sha256(file) == expected else "differs"

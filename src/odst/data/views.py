@@ -1,7 +1,8 @@
 """Images that lie otherwise than they are read: turned, or in several places. Nothing is copied before it is asked for."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class ColumnMajor:
 class Concatenated:
     """Several sets of images one after the other, as if in one place. What is read is a copy, the caller's own."""
 
-    def __init__(self, parts: Sequence[Images]):
+    def __init__(self, parts: Sequence[Images], reopen: Callable[[], Images] | None = None):
+        self.reopen = reopen  # how another process opens the same rows: pickled by value they would all travel
         if len({(tuple(part.shape[1:]), part.dtype) for part in parts}) != 1:
             kinds = ", ".join(f"{part.dtype} {tuple(part.shape[1:])}" for part in parts)
             raise UserError(
@@ -50,7 +52,7 @@ class Concatenated:
         self.width = math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of a row
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Concatenated, (self.parts,)
+        return (Concatenated, (self.parts,)) if self.reopen is None else (self.reopen, ())
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -105,3 +107,30 @@ def _items(rows: Images, width: int) -> Any:
     if isinstance(rows, np.ndarray) and rows.flags.c_contiguous and len(rows):
         return rows.reshape(-1).view(f"V{width}")
     return None
+
+
+def opener(x: Images) -> Callable[[], Images]:
+    """What gives another process the same rows. A mapped file travels by its name."""
+    if isinstance(x, ColumnMajor) and isinstance(x.raw, np.memmap):
+        return partial(_column_major, _place(x.raw), x.side)
+    return partial(_mapped, *_place(x)) if isinstance(x, np.memmap) and x.filename else partial(_itself, x)
+
+
+def _place(x: np.memmap) -> tuple[Any, ...]:
+    base = x
+    while isinstance(base.base, np.memmap):
+        base = base.base
+    offset = base.offset + x.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return str(x.filename), x.dtype, x.shape, offset
+
+
+def _mapped(file: str, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
+    return np.memmap(file, dtype, "r", offset, shape)
+
+
+def _column_major(place: tuple[Any, ...], side: int) -> ColumnMajor:
+    return ColumnMajor(_mapped(*place), side)
+
+
+def _itself(x: Images) -> Images:
+    return x

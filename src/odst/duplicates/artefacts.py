@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odst.data.cells import cells
 from odst.data.images import Lookup, Pool
 from odst.duplicates.rule import Found, Rule, merged
 from odst.duplicates.scan import Guard, begin, check_guard, describe, finished, forgotten, read_parts, scan
 from odst.duplicates.search import squared_limit
+from odst.engine.parts import writing
 from odst.files import sha256, whole, write_json
-from odst.locks import lock
 from odst.vision.sheets import contact_sheet
 
 log = logging.getLogger("odst")
@@ -61,7 +62,7 @@ def audit(
     about = describe(pool, guard)
     if not fresh and (before := finished(out, about)) is not None and not (out / ".dedup").exists():
         return before
-    with lock(out, "odst dedup"):
+    with writing(out, "odst dedup"):
         return _audit(pool, guard, about, out, sources or {}, notes or {}, fresh)
 
 
@@ -234,8 +235,8 @@ def _histogram(out: Path, names: Sequence[str], bins: np.ndarray, m: int, rule: 
         writer.writerow(["reference_set", "l2_from", "l2_below", "images"])
         for name, row in zip(names, bins, strict=True):
             for low, high, count in zip(edges[:-1], edges[1:], row.tolist(), strict=True):
-                writer.writerow([name, f"{low:.6g}", f"{high:.6g}", count])
-            writer.writerow([name, f"{rule.radius:.6g}", "", m - int(row.sum())])
+                writer.writerow(cells([name, f"{low:.6g}", f"{high:.6g}", count]))
+            writer.writerow(cells([name, f"{rule.radius:.6g}", "", m - int(row.sum())]))
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.3 + 0.17 * len(names)), layout="constrained")  # a line of the legend for each set

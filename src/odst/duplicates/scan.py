@@ -7,7 +7,7 @@ The folder stands for an unfinished pass and is gone when excluded.parquet is th
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import sqrt
 from pathlib import Path
@@ -20,9 +20,11 @@ import pyarrow.parquet as pq
 from odst.data.images import Images, Pool, fingerprint
 from odst.duplicates.rule import WIDER, Found, Rule, judge, merged, nearest, plain
 from odst.duplicates.search import BLOCK, Search, check_pictures
+from odst.engine.interface import share
+from odst.engine.parts import Note, complete
+from odst.engine.processors import threads
 from odst.errors import UserError
 from odst.files import digest, sha256, whole, write_json
-from odst.progress import stage
 from odst.vision.perceptual import LpipsWeights, check_lpips_size
 
 SHARD = 32 * BLOCK  # pool images between two saves
@@ -93,25 +95,39 @@ def describe(pool: Pool, guard: Guard) -> dict[str, Any]:
 def scan(pool: Pool, guard: Guard, about: Mapping[str, Any], folder: Path) -> None:
     """Write the part of every shard that has none yet. `about` is what `describe` says."""
     begin(folder, about)
-    parts = _parts(folder, len(pool))
-    todo = [(file, start) for file, start in parts if not file.exists()]
-    done = sum(min(SHARD, len(pool) - start) for file, start in parts if file.exists())
-    with stage("leak guard", len(pool), "images", done) as advance:
-        if todo:
-            together = np.concatenate([x[:] for x in guard.references.values()])
-            search = Search(together, guard.rule.radius * WIDER)
-            ends = np.cumsum([len(x) for x in guard.references.values()])
-        for file, start in todo:
+    sizes = [min(SHARD, len(pool) - start) for _, start in _parts(folder, len(pool))]
+    complete(folder, {"pass": digest(dict(about))}, sizes, Scanner(pool, guard, folder), name="leak guard")
+
+
+@dataclass(frozen=True)
+class Scanner:
+    """Makes the function that looks through a shard of the pool, by its number."""
+
+    pool: Pool
+    guard: Guard
+    folder: Path
+
+    def __call__(self) -> Callable[[int], Note]:
+        pool, guard = self.pool, self.guard
+        together = np.concatenate([x[:] for x in guard.references.values()])
+        search = Search(together, guard.rule.radius * WIDER)
+        ends = np.cumsum([len(x) for x in guard.references.values()])
+
+        def part(number: int) -> Note:
+            file, start = _parts(self.folder, len(pool))[number]
             stop = min(start + SHARD, len(pool))
             found = [*_copies(pool, start, stop, guard), *_listed(start, stop, guard)]
-            for first in range(start, stop, BLOCK):
-                rows = pool.x[first : min(first + BLOCK, stop)]
-                pairs = search.within(rows)
-                pairs = type(pairs)(pairs.pool_id + first, pairs.reference_id, pairs.squared)
-                near = nearest(pairs, ends)
-                found.append(judge(near, rows, first, list(guard.references.values()), guard.rule, guard.weights))
-                advance(len(rows))
+            with threads(1):  # LPIPS and SSIM are floats: their bits are those of one thread, whoever looks
+                for first in range(start, stop, BLOCK):
+                    rows = pool.x[first : min(first + BLOCK, stop)]
+                    pairs = search.within(rows)
+                    pairs = type(pairs)(pairs.pool_id + first, pairs.reference_id, pairs.squared)
+                    near = nearest(pairs, ends)
+                    found.append(judge(near, rows, first, list(guard.references.values()), guard.rule, guard.weights))
             _write_part(merged(found), file)
+            return {"images": stop - start}
+
+        return part
 
 
 def read_parts(folder: Path, m: int) -> Iterator[Found]:
@@ -152,8 +168,9 @@ def begin(folder: Path, about: Mapping[str, Any], fresh: bool = False) -> None:
         for file in sorted(folder.glob("*")):  # pass.json after its parts: they must not be taken for another pass's
             file.unlink()
         write_json(folder / "pass.json", about)
-    for remnant in folder.glob(".*.part"):  # of a process that was killed
-        remnant.unlink()
+    if share() is None:
+        for remnant in folder.glob(".*.part"):  # of a process that was killed
+            remnant.unlink()
 
 
 def _parts(folder: Path, m: int) -> list[tuple[Path, int]]:

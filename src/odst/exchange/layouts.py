@@ -28,6 +28,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow.parquet as pq
 
+from odst.data.cells import cells
 from odst.data.images import Pool
 from odst.data.items import label_text
 from odst.errors import UserError
@@ -106,7 +107,7 @@ def write_csv(rows: Rows, file: Path) -> None:
     with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
         lines = csv.writer(out, lineterminator="\n")
         lines.writerow(rows.table.column_names)
-        lines.writerows(zip(*(column.to_pylist() for column in rows.table.columns), strict=True))
+        lines.writerows(map(cells, zip(*(column.to_pylist() for column in rows.table.columns), strict=True)))
 
 
 def write_parquet(rows: Rows, file: Path) -> None:
@@ -140,7 +141,7 @@ def write_hf(rows: Rows, pictures: Iterator[Picture], folder: Path) -> None:
     with open(folder / "train" / "metadata.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["file_name", "label", *rows.about(0), "picture"])
-        table.writerows(lines[row] for row in sorted(lines))
+        table.writerows(cells(lines[row]) for row in sorted(lines))
 
 
 def write_webdataset(rows: Rows, pictures: Iterator[Picture], folder: Path) -> None:

@@ -1,13 +1,9 @@
 """B) Label: the teacher's logits for every image. Logits are stored, never probabilities."""
 
 import hashlib
-import io
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,19 +12,17 @@ from torch import nn
 
 from odst.data.images import Images, is_image
 from odst.errors import UserError
-from odst.files import whole, write_json
 from odst.method.calibration import probabilities, top_log_odds
 from odst.progress import stage
 
 BATCH = 512  # images of up to 64×64 in one forward pass: part of the result's bits, so not an option
-BLOCK = 64 * BATCH  # images between two notes of how far a scan has come
 
 
 @dataclass(frozen=True)
 class Predictions:
     """p: the calibrated teacher on a whole set, as a view over its logits, in memory or on disk."""
 
-    logits: np.ndarray  # (m, K) float32
+    logits: Images  # (m, K) float32, in memory or on disk
     temperature: float
 
     def top(
@@ -82,120 +76,52 @@ def as_input(x: torch.Tensor, augment: Callable[[torch.Tensor], torch.Tensor] | 
 
 
 @torch.inference_mode()
-def infer(
-    model: nn.Module,
-    x: Images,
-    *,
-    out: Path | None = None,
-    device: str = "cpu",
-    name: str | None = None,
-    identity: str = "",
-) -> np.ndarray:
-    """Logits of every row of x, float32 (m, K): in memory, or in the file `out`.
+def infer(model: nn.Module, x: Images, *, device: str = "cpu", name: str | None = None) -> np.ndarray:
+    """Logits of every row of x, float32 (m, K), in memory. `name` is the stage shown to the user."""
+    model = ready(model, x, device)
+    logits = np.empty((len(x), classes_of(model, x, device)), np.float32)
+    forward = Forward(model, x, logits.shape[1], device)
+    with stage(name, len(x), "images") if name else nullcontext(lambda n: None) as advance:
+        for start in range(0, len(x), forward.step):
+            # Into place: a small array that outlives its batch would split the room that the next batch's layers need
+            stop = min(start + forward.step, len(x))
+            logits[start:stop] = forward(start, stop)
+            advance(stop - start)
+    return logits
 
-    A scan into a file notes each finished block beside it, so that an interrupted one goes on there. `identity` names the
-    pool in that note: a file that belongs to another model or pool is refused. `name` is the stage shown to the user.
-    """
+
+def ready(model: nn.Module, x: Images, device: str) -> nn.Module:
     model = model.to(device).eval()
-    if is_image(x):
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    K = model(as_input(as_tensor(x[:1], device))).shape[1]
-    file = None if out is None else _Scan(out, model_hash(model), identity, len(x), K)
-    done, step = 0 if file is None else file.done, batch_for(x)
-    # Where the floats of a batch of images go: fresh memory for every batch costs a small network one image in twelve
-    room = torch.empty(min(step, len(x)), *x.shape[1:]) if is_image(x) and device == "cpu" else None
-    logits = np.empty((len(x) if file is None else min(BLOCK, len(x)), K), np.float32)
-    with stage(name, len(x), "images", done) if name else nullcontext(lambda n: None) as advance:
-        for block in range(done, len(x), BLOCK):
-            n = min(BLOCK, len(x) - block)
-            part = logits[block : block + n] if file is None else logits[:n]
-            for start in range(0, n, step):
-                batch = x[block + start : block + min(start + step, n)]
-                if room is None:
-                    rows = as_tensor(batch, device)
-                else:
-                    (rows := room[: len(batch)]).numpy()[:] = batch
-                z = model(as_input(rows)).float().cpu().numpy()
-                if z.shape != (len(batch), K):
-                    raise UserError(
-                        f"model: it made {z.shape} of {len(batch)} images. It must return ({len(batch)}, {K})."
-                    )
-                # Into place: a small array that outlives its batch would split the room that the next batch's layers need
-                part[start : start + len(batch)] = z
-                advance(len(batch))
-            if file is not None:
-                file.add(part)
-    return logits if out is None else np.load(out, mmap_mode="r")
+    return model.to(memory_format=torch.channels_last) if is_image(x) else model  # type: ignore[call-overload]
 
 
-def logits_file(scratch: Path, t: int) -> Path:
-    """Where a scan of teacher t over the pool goes."""
-    return scratch / f"pool-logits-{t}.npy"
+@torch.inference_mode()
+def classes_of(model: nn.Module, x: Images, device: str) -> int:
+    return int(model(as_input(as_tensor(x[:1], device))).shape[1])
 
 
-def read_logits(file: Path) -> np.ndarray | None:
-    """The logits of a scan that is finished, mapped from disk; None where there are none, or not all."""
-    try:
-        note = json.loads(file.with_suffix(".json").read_text())
-        logits = np.load(file, mmap_mode="r")
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(note, dict) and note.get("done") == note.get("rows") == len(logits)
-    return logits if whole else None
+class Forward:
+    """Rows of x -> their logits, a batch at a time. With `padded` every batch is a full one: the bits of a row then do not
+    depend on where the set ends."""
 
+    def __init__(self, model: nn.Module, x: Images, K: int, device: str, *, padded: bool = False):
+        self.model, self.x, self.K, self.device, self.padded = model, x, K, device, padded
+        self.step = batch_for(x)
+        # Where the floats of a batch of images go: fresh memory for every batch costs a small network one image in twelve
+        own = padded or (is_image(x) and device == "cpu")
+        kind = torch.float32 if is_image(x) else torch.from_numpy(np.empty(0, x.dtype)).dtype
+        rows = self.step if padded else min(self.step, len(x))
+        self.room = torch.zeros(rows, *x.shape[1:], dtype=kind) if own else None
 
-class _Scan:
-    """Logits in a .npy file that grows block by block, and a note beside it of what they are and how far they have come.
-
-    Written, not mapped: a full disk is then an error to report and not a signal that kills.
-    """
-
-    def __init__(self, out: Path, model: str, pool: str, rows: int, K: int):
-        self.out, self.file = out, out.with_suffix(".json")
-        self.note: dict[str, str | int] = {"model": model, "pool": pool, "rows": rows, "classes": K}
-        head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (rows, K)})
-        self.head, self.K = head.getvalue(), K
-        if self.file.exists():
-            self.done = self._resume()
-            return
-        with whole(out) as temporary:
-            temporary.write_bytes(self.head)
-        self._write_note(0, "")
-
-    def _resume(self) -> int:
-        try:
-            was = json.loads(self.file.read_text())
-            done = int(was["done"])
-            with self.out.open("rb") as file:
-                sound = file.read(len(self.head)) == self.head
-                self.hash = ""
-                for start in range(0, done, BLOCK):
-                    self.hash = _chained(self.hash, file.read(4 * self.K * (min(start + BLOCK, done) - start)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{self.out}: the logits or the note beside them are damaged ({error}). Delete both to label the pool again."
-            ) from None
-        if was != {**self.note, "done": done, "hash": self.hash} or not sound:
-            raise UserError(
-                f"{self.out}: these logits belong to another model or pool, or are damaged. "
-                f"Delete them and {self.file.name} to label the pool again."
-            )
-        return done
-
-    def add(self, logits: np.ndarray) -> None:
-        with self.out.open("r+b") as file:
-            file.seek(len(self.head) + 4 * self.done * self.K)
-            file.write(logits.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        self._write_note(self.done + len(logits), _chained(self.hash, logits.tobytes()))
-
-    def _write_note(self, done: int, hash_: str) -> None:
-        self.done, self.hash = done, hash_
-        write_json(self.file, self.note | {"done": done, "hash": hash_})
-
-
-def _chained(before: str, block: bytes) -> str:
-    """The hash of all blocks up to this one."""
-    return hashlib.blake2b(before.encode() + block, digest_size=16).hexdigest()
+    @torch.inference_mode()
+    def __call__(self, start: int, stop: int) -> np.ndarray:
+        batch, n = self.x[start:stop], stop - start
+        if self.room is None:
+            rows = as_tensor(batch, self.device)
+        else:
+            self.room[:n].numpy()[:] = batch
+            rows = (self.room if self.padded else self.room[:n]).to(self.device)
+        z = self.model(as_input(rows)).float().cpu().numpy()
+        if z.shape != (len(rows), self.K):
+            raise UserError(f"model: it made {z.shape} of {len(rows)} images. It must return ({len(rows)}, {self.K}).")
+        return z[:n]

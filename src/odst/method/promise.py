@@ -10,8 +10,9 @@ from math import ceil
 import numpy as np
 
 from odst.method.calibration import top_log_odds
+from odst.method.candidates import BLOCK
 from odst.method.labelling import Predictions
-from odst.method.selection import BLOCK, without
+from odst.method.selection import without
 
 NEAR = 1 + 1e-12  # equal numbers count as equal, however they were rounded
 

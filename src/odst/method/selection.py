@@ -1,7 +1,6 @@
 """C) Select: the in- and the out-threshold of each class, and k of the images above both. "Above" is strict."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -9,11 +8,9 @@ from typing import Literal
 import numpy as np
 
 from odst.method.calibration import log_odds
+from odst.method.candidates import Search, gather
 from odst.method.labelling import Predictions
-from odst.progress import stage
-from odst.seeds import key, mix, stream
-
-BLOCK = 1 << 17  # rows ranked at a time
+from odst.seeds import key, stream
 
 # Why a class took no more images
 FULL = "full: k images taken"
@@ -160,21 +157,10 @@ def select(
     class why, where it is not for want of precision. `barred` are (id, class) that a person has ruled out.
     """
     K = len(tau)
-    tie_key, spread_key = key(seed, "ties", t), key(seed, "spread", t)
-    kept = [_Candidates(k) for _ in range(K)]
-    blocks = -(-len(p.logits) // BLOCK)
-    with stage("select", blocks, "blocks") if blocks > 8 else nullcontext(lambda n: None) as advance:
-        for ids, c, odds in p.top(tau, BLOCK):
-            fits = (odds > tau[c]) & without(ids, excluded)
-            if barred is not None and len(barred):
-                fits &= ~np.isin(ids * K + c, barred[:, 0] * K + barred[:, 1])
-            ids, c, odds = ids[fits], c[fits], odds[fits]
-            ties = mix(ids, tie_key)
-            rank = odds if pick == "top" else -mix(ids, spread_key).astype(np.float64)
-            for one in np.unique(c):
-                rows = c == one
-                kept[one].add(ids[rows], odds[rows], rank[rows], ties[rows])
-            advance(1)
+    spread_key = key(seed, "spread", t) if pick == "spread" else None
+    ruled_out = np.empty(0, np.int64) if barred is None else np.sort(barred[:, 0] * K + barred[:, 1])
+    search = Search(p.temperature, tau, excluded, key(seed, "ties", t), spread_key, ruled_out)
+    kept = gather(p.logits, search, k)
     parts = [candidates.best() for candidates in kept]
     above = np.array([candidates.seen for candidates in kept])
     copies = [_copies(len(ids), k, max_copies, stream(seed, "repeats", t, c)) for c, (ids, _) in enumerate(parts)]
@@ -207,33 +193,3 @@ def _copies(chosen: int, k: int, max_copies: int | None, rng: np.random.Generato
     else:
         extra = rng.permutation(chosen * (min(max_copies, k) - 1))[: k - chosen] % chosen
     return copies + np.bincount(extra, minlength=chosen)
-
-
-class _Candidates:
-    """The k of one class with the highest rank so far: a buffer that is cut back to k whenever it has grown past 2k."""
-
-    def __init__(self, k: int):
-        self.k, self.seen = k, 0
-        self.ids, self.ties = np.empty(0, np.int64), np.empty(0, np.uint64)
-        self.odds, self.rank = np.empty(0), np.empty(0)
-
-    def add(self, ids: np.ndarray, odds: np.ndarray, rank: np.ndarray, ties: np.ndarray) -> None:
-        self.seen += len(ids)
-        if len(self.rank) >= self.k:  # the worst kept is a floor for newcomers
-            fits = rank >= self.rank.min()
-            ids, odds, rank, ties = ids[fits], odds[fits], rank[fits], ties[fits]
-        self.ids = np.concatenate([self.ids, ids])
-        self.odds = np.concatenate([self.odds, odds])
-        self.rank = np.concatenate([self.rank, rank])
-        self.ties = np.concatenate([self.ties, ties])
-        if len(self.ids) > 2 * self.k:
-            self._keep(np.lexsort([self.ties, -self.rank])[: self.k])
-
-    def _keep(self, rows: np.ndarray) -> None:
-        self.ids, self.odds, self.rank, self.ties = self.ids[rows], self.odds[rows], self.rank[rows], self.ties[rows]
-
-    def best(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and log-odds, the most confident first."""
-        self._keep(np.lexsort([self.ties, -self.rank])[: self.k])
-        self._keep(np.lexsort([self.ties, -self.odds]))
-        return self.ids, self.odds

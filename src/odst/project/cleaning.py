@@ -8,11 +8,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from odst.data.exclusions import IDENTITY
+from odst.data.cells import cells, plain
 from odst.data.images import Pool
 from odst.data.loading import load_pool
 from odst.data.sets import DataSection
@@ -20,6 +19,7 @@ from odst.errors import UserError
 from odst.evaluation.contract import interval
 from odst.files import digest, whole
 from odst.locks import lock
+from odst.project.val_out import COLUMNS
 from odst.run.config import read_config
 from odst.run.marks import NONE, RELABELLED, RIGHT, VAL_OUT, WRONG, Mark, check_marks, read_marks
 from odst.seeds import stream
@@ -41,8 +41,8 @@ class Cleaning:
 
     @property
     def hash(self) -> str:
-        """The same before and after lines have moved."""
-        return digest([self.pool.id, sorted(int(row["pool_id"]) for row in self.kept + self.aside)])
+        """The same before, while and after lines have moved."""
+        return digest([self.pool.id, sorted({int(row["pool_id"]) for row in self.kept + self.aside})])
 
     def ids(self, rows: Rows) -> np.ndarray:
         return np.array([int(row["pool_id"]) for row in rows], np.int64)
@@ -71,13 +71,15 @@ def open_cleaning(folder: Path) -> Cleaning:
     )
     labels = section.read(section.labelled, labelled=True).labels or []
     rows = {name: _read(folder / name, pool) for name in (KEPT, ASIDE)}
-    return Cleaning(folder, rows[KEPT], rows[ASIDE], pool, tuple(sorted(set(labels))), config.run.seed)
+    inside = {row["pool_id"] for row in rows[KEPT]}
+    aside = [row for row in rows[ASIDE] if row["pool_id"] not in inside]  # in both: a move was broken off
+    return Cleaning(folder, rows[KEPT], aside, pool, tuple(sorted(set(labels))), config.run.seed)
 
 
 def _read(file: Path, pool: Pool) -> Rows:
     try:
         with open(file, encoding="utf-8-sig", newline="") as text:
-            rows = list(csv.DictReader(text))
+            rows = [plain(row) for row in csv.DictReader(text)]
         rows.sort(key=lambda row: -float(row["log_odds"]))
         if any(not 0 <= int(row["pool_id"]) < len(pool) for row in rows):
             raise ValueError("a pool id lies outside the pool")
@@ -118,8 +120,9 @@ def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
     lines = [f"two people disagree on pool id {j}: it is taken to show one of your classes" for j in torn]
     lines += _estimate(one, marks, ours)
     with lock(one.folder, f"odst review {one.folder} --val-out"):
-        _write(one.folder / ASIDE, [row for row in one.aside if row not in come] + leave)
+        _write(one.folder / ASIDE, one.aside + leave)  # a line that moves stands in both for a moment, never in none
         _write(one.folder / KEPT, [row for row in one.kept if row not in leave] + come)
+        _write(one.folder / ASIDE, [row for row in one.aside if row not in come] + leave)
     lines.append(f"{len(leave)} images of your classes left val_out, {len(come)} foreign ones came back to it.")
     if leave or come:
         lines.append("Runs that were made with the old val_out stay as they are; begin a new one.")
@@ -142,6 +145,6 @@ def _estimate(one: Cleaning, marks: Sequence[Mark], ours: set[int]) -> list[str]
 def _write(file: Path, rows: Rows) -> None:
     rows = sorted(rows, key=lambda row: -float(row["log_odds"]))
     with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
-        lines: Any = csv.DictWriter(out, ["pool_id", "looks_like", "log_odds", "source", IDENTITY], lineterminator="\n")
-        lines.writeheader()
-        lines.writerows({key: row.get(key, "") for key in lines.fieldnames} for row in rows)
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(COLUMNS)
+        lines.writerows(cells(row.get(key, "") for key in COLUMNS) for row in rows)

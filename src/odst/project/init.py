@@ -17,7 +17,7 @@ from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.packing import build_pool
 from odst.data.pool import is_packed, packed_fits, read_manifest
 from odst.data.sets import DataSection
-from odst.data.sources import absolute_spec, split_spec
+from odst.data.sources import absolute_spec, following, split_spec
 from odst.errors import UserError
 from odst.files import write_text
 from odst.project import photographs, settings, val_out
@@ -46,7 +46,14 @@ class Project:
 
 
 def begin_project(
-    folder: Path, given: dict[str, list[str]], out: Path, *, size: int | None, seed: int, backbone: str | None = None
+    folder: Path,
+    given: dict[str, list[str]],
+    out: Path,
+    *,
+    size: int | None,
+    seed: int,
+    backbone: str | None = None,
+    follow_links: bool = False,
 ) -> list[str]:
     """Write out/odst.toml and what it needs; return what to tell the user. `backbone` is a spec, or none for pixels; without
     one, photographs get the default where its weights are installed."""
@@ -58,6 +65,10 @@ def begin_project(
         if not all(spec.strip() for spec in specs):
             raise UserError(f"--{_dash(role)}: an empty text names no images. Give a path, or leave the option out.")
         sets[role] = [absolute_spec(spec, Path.cwd()) for spec in specs]
+    if follow_links:
+        sets, out_tests = (
+            {name: [following(spec) for spec in specs] for name, specs in some.items()} for some in (sets, out_tests)
+        )
     for role, way in (("labelled", "a folder per class"), ("pool", "unlabelled images")):
         if role not in sets:
             raise UserError(f"{folder}: no {role} images found. Put {way} into {folder / role}, or give --{role} SRC.")
@@ -135,7 +146,7 @@ def look(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     sets = {}
     for role, names in ROLES.items():
         found = [folder / f"{name}{ending}" for name in names for ending in ENDINGS]
-        found = [path for path in found if path.exists()]
+        found = [path for path in found if path.exists() and not val_out.is_own_list(path)]
         if len(found) > 1:
             raise UserError(
                 f"{folder}: {found[0].name} and {found[1].name} could both be {role}. Name one with --{_dash(role)}."

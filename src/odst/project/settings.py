@@ -11,6 +11,7 @@ from odst.few_labels import (
     MOST_STEPS,
     PASSES,
     SPARE,
+    SPARE_IMAGES,
     STUDENT_PASSES,
     alpha_in,
     alpha_out,
@@ -46,7 +47,8 @@ def method(sizes: Sizes) -> str:
     return METHOD.format(
         n_in=f"{n_in:,}", each=f"{n_in / K:.3g}", inside=inside, certify=needed(inside), n_out=f"{n_out:,}", m=f"{m:,}",
         outside=outside, leak=f"{round((1 - outside) * m):,}", first=RATIO[0], n=f"{n:,}", K=K, k=f"{round(RATIO[0] * n / K):,}", buys=buys,
-        ratio=list(RATIO), copies=COPIES_ONE if sizes.vectors else COPIES, labelled_copies=LABELLED_COPIES, spare=SPARE,
+        ratio=list(RATIO), copies=COPIES_ONE if sizes.vectors else COPIES, labelled_copies=LABELLED_COPIES,
+        spare=SPARE if sizes.vectors else SPARE_IMAGES,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ They stay in the pool; those that are kept leave it. It is a guess, and a person
 """
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -14,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from odst.data.cells import cells
 from odst.data.exclusions import IDENTITY
 from odst.data.images import Data, Pool, is_image
 from odst.data.pictures import read_picture
 from odst.errors import UserError
-from odst.files import whole
+from odst.files import whole, write_text
 from odst.method.calibration import fit_temperature, top_log_odds
 from odst.method.labelling import infer
 from odst.method.targets import Examples
@@ -32,6 +34,7 @@ from odst.vision.sheets import CELL, contact_sheet
 
 MOST, LEAST = 2500, 100  # images in the sample: a tenth of the pool between these bounds, half of a small pool
 STEPS = 300
+COLUMNS = ("pool_id", "looks_like", "log_odds", "source", IDENTITY)
 
 
 @dataclass(frozen=True)
@@ -97,15 +100,29 @@ def write(sample: Sample, data: Data, folder: Path) -> None:
         )
 
 
+def is_own_list(file: Path) -> bool:
+    """Whether `odst init` made this list: of a call that was killed it must not be taken for a set that the user gives."""
+    if file.suffix != ".csv" or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.readline(1000).strip() == ",".join(COLUMNS).encode()
+
+
 def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
     assert data.pool is not None
-    with whole(file) as temporary, open(temporary, "w", newline="", encoding="utf-8") as out:
-        rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(["pool_id", "looks_like", "log_odds", "source", IDENTITY])
-        sources: Sequence[str] = data.pool.source(sample.ids[part])
-        names = [data.classes[c] for c in sample.looks_like[part]]
-        odds = [f"{x:.3f}" for x in sample.log_odds[part]]
-        rows.writerows(zip(sample.ids[part].tolist(), names, odds, sources, repeat(data.pool.id), strict=False))
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    sources: Sequence[str] = data.pool.source(sample.ids[part])
+    names = [data.classes[c] for c in sample.looks_like[part]]
+    odds = [f"{x:.3f}" for x in sample.log_odds[part]]
+    lines = zip(sample.ids[part].tolist(), names, odds, sources, repeat(data.pool.id), strict=False)
+    rows.writerows(map(cells, lines))
+    if file.exists() and file.read_bytes() != out.getvalue().encode():
+        raise UserError(
+            f"{file}: there is another list already, perhaps with your changes. Move it away, or choose another --out."
+        )
+    write_text(file, out.getvalue())
 
 
 def _write_page(file: Path, sample: Sample, data: Data, part: slice, title: str) -> None:

@@ -22,7 +22,7 @@ from odst.report.tables import check_same_classes, grids
 from odst.report.templates import Hidden, environment
 from odst.run.bases import ALONE
 from odst.run.directory import RunDir
-from odst.run.preparation import pool_of
+from odst.run.preparation import named_sources, pool_of
 from odst.seeds import stream
 
 
@@ -140,7 +140,7 @@ def story(compared: list[Compared], album: Album, relative_paths: bool) -> dict[
         return None
     told = tell(taken["st"], taken["odst"], tuple(compared[0].info["classes"]), album)
     for tile in (tile for row in told["rows"] for tile in row["tiles"]) if told and relative_paths else ():
-        tile["src"] = Hidden(compared[0].run.path)(tile["src"])
+        tile["src"] = Hidden(compared[0].run.path, named_sources(compared[0].run))(tile["src"])
     return told
 
 
@@ -179,7 +179,8 @@ def exclusive_galleries(compared: list[Compared], relative_paths: bool) -> tuple
                     row["sheet"] = album.add(pool.shown, list(tiles))
                     sources = sources_of(pool, list(tiles))
                     if relative_paths:
-                        sources = {j: Hidden(one.run.path)(text) for j, text in sources.items()}
+                        hide = Hidden(one.run.path, named_sources(one.run))
+                        sources = {j: hide(text) for j, text in sources.items()}
                     row["tiles"] = describe_tiles(gallery[0], c, pool, tuple(classes), sources)
                 rows.append(row)
             rounds.setdefault(t, []).append(

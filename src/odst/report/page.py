@@ -19,7 +19,7 @@ from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import Hidden, environment
 from odst.run.audit import headline
 from odst.run.directory import RunDir
-from odst.run.preparation import pool_of
+from odst.run.preparation import named_sources, pool_of
 
 ROWS = 6  # galleries of a class: random, above, below, repeated, and twice for what comes and goes
 COLUMNS_SHOWN = measures(
@@ -41,7 +41,7 @@ def write_report(run: RunDir, page: Path, *, images: bool = True, relative_paths
 def render_report(run: RunDir, pool: Pool | None, *, images: bool, relative_paths: bool) -> str:
     """The page as text, for a run over this pool."""
     found = gather(run, pool)
-    hide = Hidden(run.path) if relative_paths else None
+    hide = Hidden(run.path, named_sources(run)) if relative_paths else None
     galleries, album = _galleries(found, images)
     pools = {one.student.t - 1: one.scan.histogram for one in galleries if one.scan is not None}
     students = [one.student.t for one in galleries]

@@ -284,7 +284,9 @@ function rows() {
 const asJson = () => JSON.stringify({ format: story.format, marks: rows() }, null, 1) + "\n";
 
 function asCsv() {
-  const cell = value => value === null ? "" : /[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value);
+  // as data/cells.py has it: a spreadsheet must not take a name for a formula
+  const safe = value => typeof value === "string" && /^'*[=+\-@\t\r]/.test(value) && !/^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$/.test(value) ? `'${value}` : String(value);
+  const cell = value => value === null ? "" : /[",\r\n]/.test(safe(value)) ? `"${safe(value).replaceAll('"', '""')}"` : safe(value);
   return [story.columns_of_marks.join(","), ...rows().map(row => story.columns_of_marks.map(key => cell(row[key])).join(","))].join("\n") + "\n";
 }
 

@@ -50,10 +50,17 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReviewServer
 
     def do_GET(self) -> None:
-        if self._allowed() and self.path.endswith("/"):
-            self._answer(200, self.server.render(self.server.on_file()), "text/html; charset=utf-8")
-        elif self._allowed():
+        if not self._allowed():
+            return
+        if not self.path.endswith("/"):
             self._answer(404, "There is nothing here.")
+            return
+        try:
+            page = self.server.render(self.server.on_file())
+        except (UserError, OSError) as error:  # the marks on file were damaged, or the run's pictures are gone
+            self._answer(409, " ".join(str(error).split()))
+            return
+        self._answer(200, page, "text/html; charset=utf-8")
 
     def do_POST(self) -> None:
         if not self._allowed() or not self._own_page():
@@ -63,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not 0 < length <= LARGEST or not self.path.endswith("/marks"):
                 raise UserError("no marks in it")
             self._answer(200, self.server.take(self.rfile.read(length)))
-        except (ValueError, AttributeError, OSError) as error:  # UserError is a ValueError
+        except (ValueError, AttributeError, OSError, RecursionError) as error:  # UserError is a ValueError
             self._answer(400, " ".join(str(error).split()))
 
     def _allowed(self) -> bool:

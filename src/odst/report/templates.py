@@ -1,5 +1,6 @@
 """The pages' templates, and texts that do not say where they were made."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -28,10 +29,14 @@ def environment() -> Environment:
 
 
 class Hidden:
-    """Names without their place: an absolute path or file URI becomes its path below the run's folder, or its last two names."""
+    """Names without their place: of an absolute path or file URI stays what is inside the run's folder, or the source's own
+    name and what is below it; of what lies in no known source the last name. No folder above a source is kept."""
 
-    def __init__(self, run: Path):
-        self.root = run.resolve().parent
+    def __init__(self, run: Path, sources: Sequence[str] = ()):
+        self.root = run.resolve()
+        known = (PurePosixPath(spec.partition("?")[0]) for spec in sources)
+        # a relative one is seen from where the pool was packed, which nobody has noted: it is found by its names
+        self.sources = [[part for part in path.parts if part != ".."] for path in known]
 
     def __call__(self, text: str) -> str:
         if text.startswith("file:"):
@@ -43,8 +48,16 @@ class Hidden:
 
     def _short(self, path: PurePath) -> str:
         if path.is_relative_to(self.root):
-            return path.relative_to(self.root).as_posix()
-        return "…/" + "/".join(path.parts[-2:]) if len(path.parts) > 2 else path.name
+            return path.relative_to(self.root.parent).as_posix()
+        parts = list(path.parts)
+        starts = [
+            start + len(source) - 1
+            for source in self.sources
+            if source
+            for start in ((0,) if source[0] == "/" else range(len(parts)))
+            if parts[start : start + len(source)] == source
+        ]
+        return "…/" + "/".join(parts[max(starts) :] if starts else parts[-1:])
 
     def within(self, value: Any) -> Any:
         """The same for every text in a tree of values."""

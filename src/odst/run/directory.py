@@ -33,7 +33,8 @@ from odst.evaluation.scoring import Scored
 from odst.files import digest, sha256, write_text
 from odst.locks import FILE as LOCK_FILE
 from odst.locks import is_lock
-from odst.method.labelling import Predictions, logits_file, read_logits
+from odst.method.labelling import Predictions
+from odst.method.stored import logits_folder, read_predictions
 from odst.progress import listening
 from odst.rounds import Round
 from odst.run import round_folder
@@ -214,8 +215,7 @@ class RunDir:
 
     def pool_predictions(self, t: int, temperature: float) -> Predictions | None:
         """What teacher t made of the pool, mapped from disk; None where its logits are not there, or not all."""
-        logits = read_logits(logits_file(self.scratch, t))
-        return None if logits is None else Predictions(logits, temperature)
+        return read_predictions(logits_folder(self.scratch, t), temperature)
 
     def load_model(self, t: Which, model: nn.Module) -> nn.Module:
         """The weights of round t, into a model of the run's network."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from odst.engine.interface import share
+from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.evaluation.choice import choose
 from odst.evaluation.scoring import Scored, harm
-from odst.locks import lock
 from odst.rounds import Round
 from odst.run.audit import check_own
 from odst.run.bases import ALONE
@@ -33,14 +34,18 @@ def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str,
     run = RunDir(out)
     if fresh:
         prepare(config, None)  # an old run is moved aside only for a config that can be run
-        with lock(out, "odst run"):
+        with writing(out, "odst run"):
             run.move_aside()
-    with lock(out, "odst run"):
+    with writing(out, "odst run"):
         return _execute(config, run, parent)
 
 
 def _execute(config: Config, run: RunDir, parent: dict[str, Any] | None) -> Which:
     out = run.path
+    if share() is not None and not run.rounds():
+        raise UserError(
+            f"--shard: {out} has no trained round yet, so there is nothing to label. Run it without --shard first."
+        )
     resumed = run.open(config)
     prepared = prepare(config, out)
     data, recipe = prepared.data, config.recipe()

@@ -10,7 +10,7 @@ import numpy as np
 from odst.errors import UserError
 from odst.evaluation.corruptions import mean_corruption_error, published_corruption_errors
 from odst.evaluation.scoring import Scored, score
-from odst.few_labels import WEIGHTS, Trial, settled, trial_name, trials
+from odst.few_labels import Trial, settled, trial_name, trials, weights_for
 from odst.method.labelling import infer
 from odst.recipe import Recipe
 from odst.rounds import Round, calibrated
@@ -28,7 +28,7 @@ def write_first_round(run: RunDir, prepared: Prepared, sets: dict[str, Any]) -> 
     Models that an earlier call has finished are taken as they are, so that a killed run goes on.
     """
     config, data, recipe = prepared.config, prepared.data, prepared.config.recipe()
-    weights = list(WEIGHTS) if recipe.rest_weight == "auto" else [recipe.weight]
+    weights = list(weights_for(data.labelled.x)) if recipe.rest_weight == "auto" else [recipe.weight]
     if config.run.labels_alone or recipe.needs_labels_alone:
         weights.append(0.0)
     keys = {weight: base_key(prepared, sets, weight) for weight in weights}

@@ -12,7 +12,7 @@ from odst.data.encoding import Encoding
 from odst.data.images import is_counted, is_image
 from odst.data.vectors import Embedder
 from odst.data.workers import processors
-from odst.few_labels import WEIGHTS
+from odst.few_labels import weights_for
 from odst.locks import lock
 from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
@@ -71,7 +71,7 @@ def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:
         seconds += spent
         chosen = f"up to {k:,} images a class" if t else "the labelled images"
         lines.append(f"round {t}     {chosen}, at most {steps:,} steps of {schedule.batch}, {duration(spent, 0)}")
-    if beside := _beside(config):
+    if beside := _beside(prepared):
         images = schedules[0].plan(n).steps * schedules[0].batch
         scan = m / label_rate if recipe.spare is not None and recipe.needs_labels_alone else 0
         spent = images * (1 + 2 * (beside - 1)) / train_rate + scan
@@ -92,12 +92,12 @@ def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:
     return lines, seconds, disk
 
 
-def _beside(config: Config) -> int:
+def _beside(prepared: Prepared) -> int:
     """Models beside the rounds, at most: labels alone, and bases that are tried and not taken."""
-    recipe = config.recipe()
+    recipe = prepared.config.recipe()
     if recipe.rest_weight == "auto":
-        return len(WEIGHTS)
-    return int(config.run.labels_alone or recipe.needs_labels_alone)
+        return len(weights_for(prepared.data.labelled.x))
+    return int(prepared.config.run.labels_alone or recipe.needs_labels_alone)
 
 
 def rates(prepared: Prepared, schedule: Schedule) -> tuple[float, float]:

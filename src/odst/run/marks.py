@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from odst.data.cells import cells, plain
 from odst.data.images import Pool
 from odst.errors import UserError
 from odst.files import digest, write_json, write_text
@@ -72,9 +73,9 @@ def write_marks(file: Path, marks: Sequence[Mark]) -> None:
     rows = [mark.to_json() for mark in marks]
     if file.suffix.lower() == ".csv":
         text = io.StringIO()
-        lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        lines.writeheader()
-        lines.writerows(rows)
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(COLUMNS)
+        lines.writerows(cells(row[key] for key in COLUMNS) for row in rows)
         write_text(file, text.getvalue())
     else:
         write_json(file, {"format": FORMAT, "marks": rows})
@@ -104,7 +105,7 @@ def parse_marks(raw: bytes, name: str) -> list[Mark]:
         text = raw.decode("utf-8-sig")
         if not text.strip():
             raise UserError(f"{name}: this file is empty. Confirm a page of the review with Enter, then export again.")
-        rows = _json_rows(text) if text.lstrip()[0] in "{[" else list(csv.DictReader(io.StringIO(text, newline="")))
+        rows = _json_rows(text) if text.lstrip()[0] in "{[" else _csv_rows(text)
         marks = [_mark(row) for row in rows]
     except UserError:
         raise
@@ -116,6 +117,10 @@ def parse_marks(raw: bytes, name: str) -> list[Mark]:
     if not marks:
         raise UserError(f"{name}: no mark in it. Confirm a page of the review with Enter, then export again.")
     return marks
+
+
+def _csv_rows(text: str) -> list[dict[str, Any]]:
+    return [plain(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def _json_rows(text: str) -> list[dict[str, Any]]:
@@ -156,6 +161,8 @@ def _mark(row: dict[str, Any]) -> Mark:
         raise ValueError(f"a label stands with relabelled marks and no others, pool id {mark.pool_id}")
     if mark.pool_id < 0 or mark.round < 0:
         raise ValueError(f"pool id {mark.pool_id}, round {mark.round}")
+    if mark.draws is not None and mark.draws < 1:
+        raise ValueError(f"{mark.draws} draws a class")
     return mark
 
 

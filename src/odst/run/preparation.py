@@ -17,7 +17,7 @@ from odst.data.checks import check_data
 from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.images import Data, Pool, is_counted, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
-from odst.data.pool import is_packed
+from odst.data.pool import is_packed, read_manifest
 from odst.data.sets import DataSection
 from odst.data.vectors import Embedder
 from odst.errors import UserError
@@ -170,6 +170,21 @@ def labels_of(run: RunDir, t: Which = 0) -> dict[str, np.ndarray]:
             return kept
     data = sets_of(run)
     return {"val_in": data.val_in.y} | ({} if data.test is None else {"test": data.test.y})
+
+
+def named_sources(run: RunDir) -> list[str]:
+    """The sources of a run as its config names them, and those that its packed pool was made from."""
+    section = with_own_pool(run).data
+    values = (section.labelled, section.pool, section.val_in, section.val_out, section.test, *section.out_test.values())
+    specs = [
+        spec
+        for one in values
+        if one and not isinstance(one, float)
+        for spec in ([one] if isinstance(one, str) else one)
+    ]
+    for pool in (Path(spec) for spec in list(specs) if is_packed(Path(spec))):
+        specs += read_manifest(pool).get("order", {}).get("sources", [])
+    return specs
 
 
 def pool_of(run: RunDir) -> Pool | None:

@@ -1,4 +1,4 @@
-"""odst on several GPUs of one machine: `torchrun --nproc-per-node 2 --no-python odst run CONFIG`.
+"""odst on several GPUs, of one machine or more: `torchrun --nproc-per-node 2 --no-python odst run CONFIG`.
 
 Process 0 runs the scheme as ever and alone writes files. The others wait for its trainings and take part in them.
 """

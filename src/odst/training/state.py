@@ -71,22 +71,8 @@ class Training:
         with whole(file) as temporary:
             temporary.write_bytes(save(plain, {"state": json.dumps(state | {"hash": _hash(plain)})}))
 
-    def load(self, file: Path, identity: dict[str, Any]) -> None:
-        try:
-            with safe_open(file, "pt") as opened:
-                state = json.loads(opened.metadata()["state"])
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            was = {name: state[name] for name in identity if name in state}
-            if state["hash"] != _hash(tensors):
-                raise ValueError("its tensors have changed since they were written")
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{file}: this checkpoint is damaged ({error}). Delete it to train the round from its start."
-            ) from None
-        if was != identity:
-            raise UserError(
-                f"{file}: this checkpoint belongs to another training or an older odst. Delete it to train the round from its start."
-            )
+    def resume(self, checkpoint: "Checkpoint") -> None:
+        state, tensors = checkpoint.state, checkpoint.tensors
         self.model.load_state_dict(_part(tensors, "model"))
         if self.average is not None:
             self.average.load_state_dict(_part(tensors, "average"))
@@ -96,6 +82,36 @@ class Training:
         self.optimizer.load_state_dict(optimizer)
         self.scaler.load_state_dict(state["scaler"])
         self.step, self.best_error, self.best = state["step"], state["best_error"], _part(tensors, "best")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What `Training.save` wrote."""
+
+    state: dict[str, Any]
+    tensors: Weights
+
+
+def read_checkpoint(file: Path | None, identity: dict[str, Any]) -> Checkpoint | None:
+    """The state of this very training; None where there is none yet."""
+    if file is None or not file.exists():
+        return None
+    try:
+        with safe_open(file, "pt") as opened:
+            state = json.loads(opened.metadata()["state"])
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        was = {name: state[name] for name in identity if name in state}
+        if state["hash"] != _hash(tensors):
+            raise ValueError("its tensors have changed since they were written")
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file}: this checkpoint is damaged ({error}). Delete it to train the round from its start."
+        ) from None
+    if was != identity:
+        raise UserError(
+            f"{file}: this checkpoint belongs to another training or an older odst. Delete it to train the round from its start."
+        )
+    return Checkpoint(state, tensors)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from odst.data.images import Labelled, fingerprint, is_image
+from odst.engine.interface import share as own_share
 from odst.errors import UserError, is_out_of_memory
 from odst.files import digest
 from odst.method.labelling import infer, model_hash
@@ -24,7 +25,7 @@ from odst.training import processes
 from odst.training.batches import Draw, ahead
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
-from odst.training.state import Training, checkpoint_file
+from odst.training.state import Training, checkpoint_file, read_checkpoint
 from odst.vision.finetuning import head_of
 
 
@@ -60,6 +61,10 @@ def train(
     a scratch folder the state is written there every `checkpoint_seconds`, and a later call with the same arguments goes
     on. `name` is the stage shown to the user. Under torchrun the other processes are called in, and the model of process 0 is the one to use.
     """
+    if own_share() is not None:
+        raise UserError(
+            f"--shard: the training of round {t} comes next, which calls do not share. Run without --shard."
+        )
     processes.call_in(model, examples, schedule, rest_weight=rest_weight, seed=seed, t=t, scratch=scratch)
     plan = schedule.plan(len(examples))
     checks = set(plan.checks())
@@ -75,13 +80,18 @@ def train(
     }  # fmt: skip
     dtype = resolve(schedule.precision, device)
     now = begin(model, schedule, is_image(examples.T.x), dtype, device)
-    if file is not None and file.exists():
-        now.load(file, identity)
+    rank = processes.rank()
+    identity_of_first, checkpoint = processes.from_first(
+        (identity, read_checkpoint(file, identity) if rank == 0 else None)  # of the others, some may not see the file
+    )
+    processes.check_same(identity, identity_of_first)
+    if checkpoint is not None:
+        now.resume(checkpoint)
     draw = Draw(examples, plan, rest=rest_weight > 0, seed=seed, t=t, device=device)
     network = processes.averaging(now.model)
     if schedule.compile:
         network = torch.compile(network)  # type: ignore[assignment]
-    rank, parts = processes.rank(), schedule.accumulate * processes.size()
+    parts = schedule.accumulate * processes.size()
     saved = time.monotonic()
     with (
         stage(name or f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,

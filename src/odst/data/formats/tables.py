@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odst.data.cells import plain
 from odst.data.items import Encoded, Files, file_uri, label_text, portions
 from odst.errors import UserError, refused
 
@@ -213,7 +214,7 @@ def _text_rows(path: Path) -> Iterator[dict[str, str]]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.DictReader(file, delimiter=_delimiter(path), restval="")
         try:
-            yield from reader
+            yield from map(plain, reader)
         except csv.Error as error:
             raise UserError(f"{path}, line {reader.line_num}: {error}. Mend the line.") from None
 

@@ -1,0 +1,171 @@
+"""Per-shard work on Ray against as many plain processes, in one run; and what a driver bears with 10,000 shards.
+
+python -m benchmarks.cluster [--quick]     two Ray nodes of one CPU each on this machine, loopback; needs odst[ray]
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measuring import conclude, table
+from odst.data.part_files import PartDecoder, Piece
+from odst.data.repeats import Seen
+from odst.data.sources import open_sources
+from odst.data.views import opener
+from odst.data.workers import decoder_for
+from odst.engine.interface import Engine, running_on
+from odst.engine.local import Local
+from odst.engine.parts import complete, read_notes
+from odst.method.stored import Labeller
+
+WORKERS, K, SIDE = 2, 10, 32
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Two nodes that see nothing but this machine."""
+    root = str(Path(__file__).parents[1])
+    os.environ |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
+    }
+    import ray
+    from ray.cluster_utils import Cluster
+
+    own = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
+    made = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+    made.add_node(**own)
+    try:
+        yield made.address
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+@dataclass(frozen=True)
+class Together:
+    """A worker's `make` that waits until all workers are there: how long they take to start is not what is compared."""
+
+    make: Callable[[], Callable[[int], Any]]
+    meeting: Path
+
+    def __call__(self) -> Callable[[int], Any]:
+        work = self.make()
+        (self.meeting / str(os.getpid())).touch()
+        while len(list(self.meeting.iterdir())) < WORKERS:
+            time.sleep(0.01)
+        return work
+
+
+def pace(engine: Engine, make: Callable[[], Callable[[int], Any]], items: int, meeting: Path) -> float:
+    """Items a second, from the first note on."""
+    meeting.mkdir()
+    notes = engine.map(Together(make, meeting), range(items))
+    assert isinstance(next(notes), dict)
+    begin = time.perf_counter()
+    for note in notes:
+        assert isinstance(note, dict), note
+    return (items - WORKERS) / (time.perf_counter() - begin)
+
+
+def labelling(x: np.ndarray, folder: Path, rows: int) -> Labeller:
+    import torch
+
+    from odst.vision.networks import make_network
+
+    torch.manual_seed(0)
+    folder.mkdir()
+    return Labeller(make_network("tiny", K, shape=(SIDE, SIDE, 3)), opener(x), folder, rows, K, "cpu")
+
+
+def packing(file: Path, folder: Path, rows: int, m: int) -> PartDecoder:
+    folder.mkdir()
+    decoder = decoder_for(open_sources([str(file)]), SIDE, "crop")
+    some = [Piece(0, start, rows) for start in range(0, m, rows)]
+    return PartDecoder(folder, partial(open_sources, [str(file)]), some, decoder)
+
+
+def nothing() -> Callable[[int], dict[str, Any]]:
+    return no_work
+
+
+def no_work(number: int) -> dict[str, Any]:
+    return {"rows": 0, "hash": "0" * 32}
+
+
+def memory() -> float:
+    """Private memory of this process alone, in MiB: Ray's own are its children here."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
+
+
+def growth(folder: Path, count: int, images: int) -> list[list[str]]:
+    """Notes and hashes of the number that 8·10^7 images have, made and read."""
+    begin = time.perf_counter()
+    assert len(read_notes(folder)) == count
+    rows = [[f"read {count:,} notes", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]]
+    seen, rng, begin = Seen(folder, 0), np.random.default_rng(0), time.perf_counter()
+    for _ in range(0, images, 8192):
+        assert seen.fresh(rng.integers(1 << 63, size=8192, dtype=np.uint64)).sum() > 8000
+    rows.append([f"content hashes of {images:,} images", f"{time.perf_counter() - begin:.0f} s", f"{memory():,.0f}"])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    count, images, turns = (500, 10**6, 1) if quick else (10_000, 8 * 10**7, 2)
+    m = 1 << 16 if quick else 1 << 17
+    with cluster() as address, tempfile.TemporaryDirectory() as place:
+        from odst.engine.ray import OnRay
+
+        ray, plain, folder = OnRay(address, WORKERS), Local(WORKERS), Path(place)
+        x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype=np.uint8, shape=(m, SIDE, SIDE, 3))
+        for start in range(0, m, 8192):
+            x[start : start + 8192] = np.random.default_rng(start).integers(256, size=(8192, SIDE, SIDE, 3))
+        x.flush()
+        x = np.load(folder / "x.npy", mmap_mode="r")
+        rows, shares = [], []
+        for stage in ("label", "pack"):
+            for size in (1024, 8192):
+                here, there = [], []
+                for turn in range(turns):
+                    for engine, rates in ((plain, here), (ray, there)):
+                        out = folder / f"{stage}-{size}-{turn}-{len(here)}-{len(there)}"
+                        make: Any = (
+                            labelling(x, out, size) if stage == "label" else packing(folder / "x.npy", out, size, m)
+                        )
+                        meeting = out.with_name(f"{out.name}-meeting")
+                        rates.append(pace(engine, make, m // size, meeting) * size)
+                shares.append(max(there) / max(here))
+                rows.append([stage, f"{size:,}", f"{max(here):,.0f}", f"{max(there):,.0f}", f"{shares[-1]:.0%}"])
+        print(table(["stage", "images a shard", "processes, images/s", "Ray, images/s", "share"], rows))
+        begin = time.perf_counter()
+        list(ray.map(nothing, range(count)))
+        spent = time.perf_counter() - begin
+        print(f"\noverhead per task {1000 * spent / count:.2f} ms ({count:,} empty tasks, {spent:.1f} s)\n")
+        begin = time.perf_counter()
+        with running_on(ray):
+            complete(folder / "empty", {}, [1] * count, nothing, name=None)
+        shown = [
+            [f"{count:,} empty shards through the driver", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]
+        ]
+        shown += growth(folder / "empty", count, images)
+        print(table(["", "seconds", "driver, private MiB"], shown))
+    conclude("cluster", min(shares), "local")
+
+
+if __name__ == "__main__":
+    main()

@@ -132,6 +132,45 @@ def test_the_draws_are_of_val_out_and_uniform(project: Path) -> None:
     assert abs(counts - 300 * 10 / len(kept)).max() < 6 * np.sqrt(300 * 10 / len(kept))
 
 
+def test_the_interval_holds_in_the_second_pass_too(project: Path) -> None:
+    """A tenth of val_out is of a class; the first pass takes out what its sample has found, the second is asked again."""
+    one, missed = open_cleaning(project), [0, 0]
+    rng, ids_ = stream(0, "passes"), np.arange(540)
+    for seed in range(300):
+        bad = rng.random(540) < 0.1
+        kept = [{"pool_id": str(j), "log_odds": "0"} for j in ids_]
+        for turn in (0, 1):
+            now = replace(one, kept=kept, aside=[], seed=seed)
+            drawn = now.drawn(150)
+            words = now.contamination(int(bad[drawn].sum()), len(drawn))
+            low, high = map(float, re.search(r"interval ([\d.]+) to ([\d.]+) %", words).groups())
+            true = 100 * bad[now.ids(kept)].mean()
+            missed[turn] += not low - 0.05 <= true <= high + 0.05  # as printed
+            kept = [row | {"seen": "1"} if int(row["pool_id"]) in drawn else row for row in kept]
+            kept = [row for row in kept if not (row.get("seen") and bad[int(row["pool_id"])])]
+    assert max(missed) <= 27  # 95 % intervals: more would be a chance of one in a thousand
+    assert "count as clean" in words
+
+
+def test_a_second_pass_draws_what_nobody_has_looked_at(project: Path) -> None:
+    one = open_cleaning(project)
+    first = one.drawn(20).tolist()
+    write_marks(project / "marks.json", marks(one, first, [], 20))
+    assert "show one of your classes" in odst("review", project, "--val-out", "--marks", project / "marks.json").out
+    again = odst("review", project, "--val-out", "--marks", project / "marks.json")
+    assert again.code == 0 and "These draws were counted before" in again.out and "0 images of your classes" in again.out
+    two = open_cleaning(project)
+    second = two.drawn(20).tolist()
+    assert second and not set(second) & set(first) and set(second) <= ids(project / "val_out.csv")
+    write_marks(project / "more.json", marks(two, second, [], 20))
+    said = odst("review", project, "--val-out", "--marks", project / "more.json").out
+    clean = sum(shows(one, j) == "other" for j in first)
+    bad, n = sum(shows(two, j) != "other" for j in second), len(second)
+    share = 100 * bad / n * (len(two.kept) - clean) / len(two.kept)
+    assert f"{bad} of {n} show" in said and f": {share:.1f} % of val_out" in said
+    assert f"{clean} were looked at before and count as clean" in said
+
+
 def test_marks_that_do_not_belong_move_nothing(project: Path, tmp_path: Path) -> None:
     one = open_cleaning(project)
     mark = marks(one, [int(one.kept[0]["pool_id"])], [], 20)[0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from odst.errors import UserError
 from odst.files import write_text
-from odst.project.cleaning import Cleaning, contamination
+from odst.project.cleaning import Cleaning
 from odst.report.review import paged, render
 from odst.report.sprites import Album
 from odst.run.marks import AUDIT, TRIAGE, VAL_OUT
@@ -25,15 +25,16 @@ def write_val_out_review(one: Cleaning, page: Path, *, draws: int) -> Path:
         raise UserError(f"{one.folder}: its pool has vectors and no pictures, so there is nothing to look at.")
     album = Album(one.pool.shown.shape[1:], SIDE)
     sample = one.drawn(draws)
-    left = set(sample.tolist())
-    kept = [j for j in one.ids(one.kept).tolist() if j not in left][:CLASS_LIKE]
-    aside = one.ids(one.aside).tolist()[::-1][:SET_ASIDE]  # the least class-like first
+    fresh = set(one.unseen.tolist()) - set(sample.tolist())
+    kept = [j for j in one.ids(one.kept).tolist() if j in fresh][:CLASS_LIKE]
+    rows = sorted(one.aside[::-1], key=lambda row: bool(row.get("seen")))  # the least class-like first, those seen last
+    aside = one.ids(rows).tolist()[:SET_ASIDE]
     n = len(sample)
     modes = [
         {
             "name": AUDIT, "mode": VAL_OUT, "counts": True, "title": "Random sample",
-            "about": "Drawn at random from val_out. Mark what shows one of your classes: how clean val_out is follows when all are seen.",
-            "groups": [{"name": "val_out", "draws": n, "says": [contamination(e, n) for e in range(n + 1)] if n else []}],
+            "about": "Drawn at random from what nobody has looked at in val_out. Mark what shows one of your classes: how clean val_out is follows when all are seen.",
+            "groups": [{"name": "val_out", "draws": n, "says": [one.contamination(e, n) for e in range(n + 1)]}],
             "pages": _pages(one, sample.tolist(), "Do these show none of your classes?", "val_out", album),
         },
         {

@@ -158,7 +158,9 @@ def test_a_second_pass_draws_what_nobody_has_looked_at(project: Path) -> None:
     write_marks(project / "marks.json", marks(one, first, [], 20))
     assert "show one of your classes" in odst("review", project, "--val-out", "--marks", project / "marks.json").out
     again = odst("review", project, "--val-out", "--marks", project / "marks.json")
-    assert again.code == 0 and "These draws were counted before" in again.out and "0 images of your classes" in again.out
+    assert (
+        again.code == 0 and "These draws were counted before" in again.out and "0 images of your classes" in again.out
+    )
     two = open_cleaning(project)
     second = two.drawn(20).tolist()
     assert second and not set(second) & set(first) and set(second) <= ids(project / "val_out.csv")

@@ -104,18 +104,23 @@ def _read(file: Path, pool: Pool) -> Rows:
     return rows
 
 
+def check_own(one: Cleaning, marks: Sequence[Mark], name: str) -> None:
+    """Marks of this val_out and of its pool, or one line."""
+    if any(mark.mode != VAL_OUT for mark in marks):
+        raise UserError(f"{name}: these marks are of a run's selection. Give them to `odst run RUN --marks`.")
+    if any(mark.run_hash != one.hash for mark in marks):
+        raise UserError(
+            f"{name}: these marks are of another val_out. Make the page again with `odst review {one.folder} --val-out`."
+        )
+    check_marks(marks, name, one.pool, one.classes)
+
+
 def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
     """Move the lines that the marks ask for; what to tell the user."""
     marks: list[Mark] = []
     for file in files:
         own = read_marks(file)
-        if any(mark.mode != VAL_OUT for mark in own):
-            raise UserError(f"{file}: these marks are of a run's selection. Give them to `odst run RUN --marks`.")
-        if any(mark.run_hash != one.hash for mark in own):
-            raise UserError(
-                f"{file}: these marks are of another val_out. Make the page again with `odst review {one.folder} --val-out`."
-            )
-        check_marks(own, str(file), one.pool, one.classes)
+        check_own(one, own, str(file))
         marks += own
     said: dict[int, set[str]] = {}
     for mark in marks:

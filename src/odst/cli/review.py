@@ -39,7 +39,13 @@ def review(
 
     Example: odst review runs/first --draws 150
     """
-    given = {"--out": out, "--draws": draws, "--round": round, "--port": port, "--serve": serve or None}
+    given: dict[str, object] = {
+        "--out": out,
+        "--draws": draws,
+        "--round": round,
+        "--port": port,
+        "--serve": serve or None,
+    }
     given |= {"--import": import_, "--marks": marks or None}
     _check_options({name for name, value in given.items() if value is not None}, val_out)
     if val_out:

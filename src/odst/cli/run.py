@@ -61,10 +61,10 @@ def run(
     if marks or "data.marks" in changes:
         from odst.run.execution import check_marked, feed_back
 
-        named = RunDir(Path(config), trust_code)
-        check_marked(named, files_of(settings.data.marks) if "data.marks" in changes else (), marks or [])
+        marked = RunDir(Path(config), trust_code)
+        check_marked(marked, files_of(settings.data.marks) if "data.marks" in changes else (), marks or [])
     if marks:
-        settings, parent = feed_back(named, settings, marks)
+        settings, parent = feed_back(marked, settings, marks)
         out = out or Path(config).with_name(f"{Path(config).resolve().name}-marked")
     out = run_folder(config, settings, out)
     if dry_run:

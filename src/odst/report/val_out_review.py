@@ -35,8 +35,8 @@ def render_val_out_review(one: Cleaning, *, draws: int, saved: Sequence[Mark] | 
     sample = one.drawn(draws)
     fresh = set(one.unseen.tolist()) - set(sample.tolist())
     kept = [j for j in one.ids(one.kept).tolist() if j in fresh][:CLASS_LIKE]
-    rows = sorted(one.aside[::-1], key=lambda row: bool(row.get("seen")))  # the least class-like first, those seen last
-    aside = one.ids(rows).tolist()[:SET_ASIDE]
+    rows = [row for seen in (False, True) for row in one.aside[::-1] if bool(row.get("seen")) == seen]
+    aside = one.ids(rows).tolist()[:SET_ASIDE]  # the least class-like first, those seen last
     n = len(sample)
     modes = [
         {

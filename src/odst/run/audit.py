@@ -139,7 +139,8 @@ def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: floa
             if whole
             else ClassAudit(len(one), len(places), seen, sum(wrong))
         )
-    found = {
+    words = [one.words(name, target) for name, one in classes.items()]
+    found: dict[str, Any] = {
         "format": 1,
         "round": t,
         "run_hash": run_hash(run, t),
@@ -155,9 +156,9 @@ def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: floa
         "disagreements": list(settled.disagreements),
         "classes": {name: asdict(one) | {"certified": one.certified} for name, one in classes.items()},
         "wrong": sorted(mark.pool_id for mark in settled.marks if mark.verdict != RIGHT),
-        "words": [one.words(name, target) for name, one in classes.items()],
+        "words": words,
     }
-    found["certificate"] = [headline(found), *found["words"]]
+    found["certificate"] = [headline(found), *words]
     with lock(run.path, f"odst audit {run.path}"):
         run.save_audit(t, found)
     return found

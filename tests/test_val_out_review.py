@@ -1,8 +1,13 @@
 """A val_out by eye: marks move lines, the random sample says how clean it was, and everything else is one line."""
 
 import csv
+import http.client
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,15 +214,51 @@ def test_a_person_cleans_it_in_the_browser(project: Path, tmp_path: Path) -> Non
                 page.key(str(NAMES.index(shows(one, j)) + 1))
         page.key("Enter")
         said = page.run("document.getElementById('live').textContent")
+        page.run("scrollTo(0, 0)")
         page.click('input[value="triage"]')
-        for _ in range(page.run("mode.pages.length")):
-            page.key("Enter")
+        page.key("Enter")
+        looked = page.run("Object.keys(seen()).map(Number)")
+        assert looked == sorted(page.run("mode.pages[0].tiles.map(t => t.id)"))
+        page.click("#save summary")
         file = page.download("#json", tmp_path, "marks-val_out.json")
+        result = odst("review", project, "--val-out", "--marks", file)
+        # made again, the page shows others, and none of them is taken for seen because another stood in its place
+        assert odst("review", project, "--val-out", "--draws", 20).code == 0
+        page.open(project / "val_out.html")
+        again = page.run("mode.pages.flatMap(p => p.tiles.map(t => t.id))")
+        assert again == open_cleaning(project).drawn(20).tolist() and not set(again) & {*drawn, *looked}
+        assert page.run("rows().filter(row => row.part === 'audit').length") == 0
+        assert page.run("document.querySelector('#classes tr').dataset.seen") == "0"
+        assert not set(page.run("rows().map(row => row.pool_id)")) - set(looked)
         assert page.faults == []
     bad = sum(shows(one, j) != "other" for j in drawn)
-    words = f"{bad} of {len(drawn)} show one of your classes"
+    words = f"{bad} of {len(drawn)} {'shows' if bad == 1 else 'show'} one of your classes"
     assert words in said
-    result = odst("review", project, "--val-out", "--marks", file)
     assert result.code == 0 and words in result.out
     assert {m["verdict"] for m in json.loads(file.read_text())["marks"]} <= {"right", "relabelled"}
     assert not {j for j in drawn if shows(one, j) != "other"} & ids(project / "val_out.csv")
+
+
+@pytest.mark.slow
+def test_it_is_served_too_and_what_would_be_passed_over_is_refused(project: Path) -> None:
+    one = open_cleaning(project)
+    found = marks(one, one.drawn(20).tolist(), [], 20)
+    command = [sys.executable, "-c", "from odst.cli import main; main()", "review", str(project), "--val-out", "--serve", "--draws", "20"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w-]{32,}/)", process.stdout.readline())
+        body = json.dumps({"format": "odst-marks-1", "marks": [mark.to_json() for mark in found]})
+        connection = http.client.HTTPConnection("127.0.0.1", int(address[1]), timeout=60)
+        connection.request("POST", f"{address[2]}marks", body)
+        assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert "uniform sample" not in odst("review", project, "--val-out", "--marks", project / "marks-val_out.json").out
+    assert not {mark.pool_id for mark in found if mark.verdict == "relabelled"} & ids(project / "val_out.csv")
+    for options, said in (
+        (("--serve", "--round", 9, "--import", "nosuch.json", "--port", 3), "--import, --port, --round, --serve: not with"),
+        (("--serve", "--round", 9), "--round: not with --serve"),
+        (("--port", 3), "--port: not with --val-out"),
+        (("--marks", project / "marks-val_out.json", "--draws", 9), "--draws: not with --val-out --marks"),
+    ):  # fmt: skip
+        assert said in fails("review", project, "--val-out", *options)

@@ -39,7 +39,7 @@ LEVELS = ("mean", "std")  # what our networks normalise with; timm's files have 
 class ModelConfig(BaseModel):
     """`odst` of config.json."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
     format: Literal[1]
     version: str  # of the odst that wrote it

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
 from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
 from odst.data.items import Files, Source, portions
@@ -77,12 +77,12 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[
             raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
     if not features and classifier.shape[0] != classifier.shape[1]:
         raise UserError(
-            f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
+            f"{classifier.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
         )
     if encoding is None:
         decoder = decoder_for(sources, classifier.shape[0], fit)
     elif encoding.side is None:
-        decoder = decoder_for(sources, classifier.run.config().data.size, fit, encoding.embedder)
+        decoder = decoder_for(sources, classifier.size, fit, encoding.embedder)
     else:
         decoder = decoder_for(sources, encoding.side, fit)
     total = sum(source.count() for source in sources)
@@ -126,8 +126,11 @@ def readable(uri: str) -> str:
     return unquote_to_bytes(text).decode("utf-8", "backslashreplace")
 
 
-def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None) -> Iterator[list[Answer]]:
-    """Pass the blocks on as they are written, to the terminal where no file is named. The files appear when all are."""
+def write_answers(
+    blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None, *, tell: bool = True
+) -> Iterator[list[Answer]]:
+    """Pass the blocks on as they are written, to the terminal where no file is named, if that is to `tell` them. The files
+    appear when all are."""
     with ExitStack() as stack:
         table = lines = None
         if parquet is not None:
@@ -135,7 +138,7 @@ def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Pat
         if csv is not None:
             file = stack.enter_context(whole(csv))
             lines = csv_module.writer(stack.enter_context(open(file, "w", newline="", encoding="utf-8")))
-        elif parquet is None:
+        elif parquet is None and tell:
             if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that a path has
                 sys.stdout.reconfigure(errors="backslashreplace")
             lines = csv_module.writer(sys.stdout, lineterminator="\n")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from odst.cli import Device, FollowLinks, Round, RunFit, RunFolder, TrustCode, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -18,11 +19,12 @@ def evaluate(
         Path | None, Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C.")
     ] = None,
     round: Round = None,
-    json: Annotated[Path | None, Option(help="Write every number here.")] = None,
+    save: Annotated[Path | None, Option(help="Write every number into this JSON file.")] = None,
     fit: RunFit = None,
     device: Device = None,
     follow_links: FollowLinks = False,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a run's classifier on any images.
 
@@ -57,11 +59,11 @@ def evaluate(
         if out:
             outs = out_sources(classifier, out, how)
         found = assess(classifier, logits, y, outs, corrupted=corruption_files or images)
-        for table in tables(f"{classifier.name} on {name}, {found['images']:,} images", found):
-            console.print(table)
-            console.print()
-        if json is not None:
-            write_json(json, {"run": str(run), "on": name, **found})
+        found = {"run": str(run), "on": name, **found}
+        if save is not None:
+            write_json(save, found)
+    titled = tables(f"{classifier.name} on {name}, {found['images']:,} images", found)
+    show(as_json, found, [one for table in titled for one in (table, "")], console)
 
 
 def tables(title: str, found: dict[str, Any]) -> list[Any]:

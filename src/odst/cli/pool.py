@@ -1,11 +1,12 @@
 """`odst pool`: pack any images into a pool, embed it, look at it, check it, join pools."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Argument, Option, Typer, echo
+from typer import Argument, Option, Typer
 
 from odst.cli import Address, Fit, FollowLinks, Gpus, Shard, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 pool = Typer(
     no_args_is_help=True,
@@ -38,6 +39,7 @@ def build(
     engine: Where = None,
     address: Address = None,
     shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Decode, resize and pack images.
 
@@ -47,6 +49,7 @@ def build(
     Example: odst pool build photos/ web-*.tar --out pool --size 32
     """
     from odst.cli.screen import bars
+    from odst.data.features import list_features
     from odst.data.packing import build_pool
     from odst.data.sources import following
     from odst.engine.choice import chosen
@@ -56,9 +59,9 @@ def build(
         manifest = build_pool(
             sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
         )
-    echo(f"{out}: {manifest['count']:,} images")
-    _say_rejected(manifest)
-    _say_columns(out)
+    columns = list_features(out)
+    found = {"pool": out, "images": manifest["count"], "rejected": manifest.get("rejected", {}), "vectors": columns}
+    show(as_json, found, [f"{out}: {manifest['count']:,} images", *_rejected(manifest), *map(_column, columns)])
 
 
 @pool.command("embed")
@@ -73,6 +76,7 @@ def embed(
     address: Address = None,
     gpus: Gpus = 0,
     shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add a column of vectors to a packed pool.
 
@@ -83,17 +87,20 @@ def embed(
     """
     from odst.cli.screen import bars
     from odst.data.embedding import embed_pool
+    from odst.data.features import list_features
     from odst.engine.choice import chosen
 
     with bars(), chosen(engine, address, workers, gpus, shard):
         embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
-    _say_columns(path)
+    columns = list_features(path)
+    show(as_json, {"pool": path, "vectors": columns}, map(_column, columns))
 
 
 @pool.command("join")
 def join(
     pools: Annotated[list[Path], Argument(metavar="POOL", help="Packed pools with rows of one size.")],
     out: Annotated[Path, Option(metavar="POOL", help="A new folder for the joined pool.")],
+    as_json: AsJson = False,
 ) -> None:
     """Join packed pools without copying them.
 
@@ -108,13 +115,15 @@ def join(
         open_pool(one)  # what is wrong with it is said before anything is written
     join_pools(pools, out)
     joined = open_pool(out)
-    echo(f"{out}: {len(joined) - len(joined.excluded):,} images of {len(pools)} pools")
+    images = len(joined) - len(joined.excluded)
+    show(as_json, {"pool": out, "images": images, "of": pools}, [f"{out}: {images:,} images of {len(pools)} pools"])
 
 
 @pool.command("info")
 def info(
     path: Packed,
     sheet: Annotated[Path | None, Option(metavar="PNG", help="Default: POOL/contact_sheet.png")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a pool holds, with a sheet of 100 random images.
 
@@ -122,6 +131,7 @@ def info(
     """
     import numpy as np
 
+    from odst.data.features import list_features
     from odst.data.images import is_image
     from odst.data.pool import open_pool, original_sizes, read_manifest
     from odst.files import whole
@@ -129,14 +139,21 @@ def info(
     from odst.vision.sheets import contact_sheet
 
     opened, manifest = open_pool(path), read_manifest(path)
-    row = "×".join(map(str, manifest["row"]))
-    echo(f"{path}: {len(opened):,} {'images' if is_image(opened.x) else 'feature vectors'}, {row} {manifest['dtype']}")
-    echo(f"excluded: {len(opened.excluded):,}")
-    for size, count in original_sizes(path):
-        echo(f"originally {size}: {count:,}")
-    _say_rejected(manifest)
-    _say_columns(path)
-    echo(f"identity: {opened.identity}")
+    row, kind = "×".join(map(str, manifest["row"])), "images" if is_image(opened.x) else "feature vectors"
+    found: dict[str, Any] = {
+        "pool": path,
+        "rows": len(opened),
+        "row": manifest["row"],
+        "dtype": manifest["dtype"],
+        "excluded": len(opened.excluded),
+        "original_sizes": dict(original_sizes(path)),
+        "rejected": manifest.get("rejected", {}),
+        "vectors": list_features(path),
+        "identity": opened.identity,
+    }
+    lines = [f"{path}: {len(opened):,} {kind}, {row} {manifest['dtype']}", f"excluded: {len(opened.excluded):,}"]
+    lines += [f"originally {size}: {count:,}" for size, count in found["original_sizes"].items()]
+    lines += [*_rejected(manifest), *map(_column, found["vectors"]), f"identity: {opened.identity}"]
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
         page = contact_sheet(
@@ -145,12 +162,19 @@ def info(
         sheet = sheet or path / "contact_sheet.png"
         with whole(sheet) as temporary:
             page.save(temporary, "PNG")
-        echo(f"contact sheet: {sheet}")
+        found["contact_sheet"] = sheet
+        lines.append(f"contact sheet: {sheet}")
+    show(as_json, found, lines)
 
 
 @pool.command("verify")
 def verify(
-    path: Packed, workers: Workers = None, engine: Where = None, address: Address = None, shard: Shard = None
+    path: Packed,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read every file of a pool and compare it with its hash.
 
@@ -164,22 +188,21 @@ def verify(
     with bars(), chosen(engine, address, workers, shard=shard):
         verify_pool(path)
         verify_features(path)
-    echo(f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was.")
+    line = f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was."
+    show(as_json, {"pool": path, "share": shard, "unchanged": True}, [line])
 
 
-def _say_rejected(manifest: dict[str, object]) -> None:
+def _rejected(manifest: dict[str, Any]) -> list[str]:
     rejected = manifest.get("rejected")
-    if isinstance(rejected, dict) and rejected:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
-        echo(f"rejected: {sum(rejected.values()):,} ({reasons})")
+    if not isinstance(rejected, dict) or not rejected:
+        return []
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
+    return [f"rejected: {sum(rejected.values()):,} ({reasons})"]
 
 
-def _say_columns(path: Path) -> None:
-    from odst.data.features import list_features
-
-    for column in list_features(path):
-        encoder = column["encoder"]
-        made = "originals" if column["from"] == "originals" else f"stored {column['side']}×{column['side']} pixels"
-        revision = f", {encoder['revision']}" if encoder["revision"] else ""
-        said = f"{encoder['name']} at {encoder['size']} px{revision}, weights {encoder['weights'][:8]}"
-        echo(f"vectors: {said}, {encoder['dimension']:,} numbers, from the {made}")
+def _column(column: dict[str, Any]) -> str:
+    encoder = column["encoder"]
+    made = "originals" if column["from"] == "originals" else f"stored {column['side']}×{column['side']} pixels"
+    revision = f", {encoder['revision']}" if encoder["revision"] else ""
+    said = f"{encoder['name']} at {encoder['size']} px{revision}, weights {encoder['weights'][:8]}"
+    return f"vectors: {said}, {encoder['dimension']:,} numbers, from the {made}"

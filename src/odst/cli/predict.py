@@ -1,11 +1,12 @@
 """odst predict."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
 from odst.cli import Device, FollowLinks, Round, RunFit, RunFolder, TrustCode, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -20,18 +21,19 @@ def predict(
     device: Device = None,
     follow_links: FollowLinks = False,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Label any images, with `unknown` for what is no class.
 
     A row an image, in the order given: its class with calibrated confidence, `unknown` below the class's threshold, or
-    why it was not read.
+    why it was not read. With --json and no file the rows are in the document, and in memory until then.
 
     Example: odst predict runs/first photos/ --csv labels.csv
     """
     from collections import Counter
 
     from odst.classifier.load import load
-    from odst.classifier.predict import answer, write_answers
+    from odst.classifier.predict import COLUMNS, answer, write_answers
     from odst.cli.screen import bars
     from odst.data.checks import UNKNOWN
     from odst.data.sources import following
@@ -42,10 +44,16 @@ def predict(
         if alpha is not None:
             classifier = classifier.at(alpha)
         counts: Counter[str] = Counter()  # known, unknown, unreadable
-        for rows in write_answers(answer(classifier, sources, classifier.fit_of(fit)), csv, parquet):
+        told: list[dict[str, Any]] = []
+        terminal = csv is None and parquet is None
+        for rows in write_answers(answer(classifier, sources, classifier.fit_of(fit)), csv, parquet, tell=not as_json):
+            told += [dict(zip(COLUMNS, row, strict=True)) for row in rows] if as_json and terminal else []
             counts.update("unreadable" if one.reason else UNKNOWN if one.label == UNKNOWN else "known" for one in rows)
     echo(
         f"{sum(counts.values()):,} images: {counts['known']:,} labelled, {counts[UNKNOWN]:,} unknown, "
         f"{counts['unreadable']:,} not readable ({classifier.name})",
         err=True,
     )
+    if as_json:
+        files = {"csv": csv, "parquet": parquet} | ({"rows": told} if terminal else {})
+        show(True, {"images": sum(counts.values()), "model": classifier.name, "counts": counts, **files})

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from odst.cli import Images, RelativePaths, TrustCode, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -15,6 +16,7 @@ def report(
     images: Images = True,
     relative_paths: RelativePaths = False,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write one page about a run, which opens offline.
 
@@ -26,8 +28,8 @@ def report(
     from odst.report.page import write_report
     from odst.run.directory import RunDir
 
-    with bars(quiet=True) as console:
+    with bars(quiet=True):
         page = write_report(
             RunDir(run, trust_code), out or run / "report.html", images=images, relative_paths=relative_paths
         )
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}"])

@@ -1,12 +1,14 @@
 """odst review."""
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from odst.cli import TrustCode, app
+from odst.cli.results import AsJson, show
 
 if TYPE_CHECKING:
     from odst.run.directory import RunDir
@@ -27,6 +29,7 @@ def review(
     val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
     marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make one offline page to mark what was selected.
 
@@ -39,7 +42,7 @@ def review(
     if marks and not val_out:
         raise UserError("--marks: it goes with --val-out. Marks of a run are for `odst audit` and `odst run`.")
     if val_out:
-        _val_out(run, out, draws, marks or [])
+        _val_out(run, out, draws, marks or [], as_json)
         return
     from odst.cli.screen import bars
     from odst.report.review import write_review
@@ -52,31 +55,33 @@ def review(
         from odst.run.marks import keep_marks
 
         found = import_marks(folder, import_, round)
-        for line in described(found, keep_marks(folder, import_.stem, found.marks)):
-            echo(line)
+        file = keep_marks(folder, import_.stem, found.marks)
+        about = {"marks": file, "count": len(found.marks), "from": found.kind, "silent": found.silent}
+        show(as_json, about, described(found, file))
         return
     if serve:
-        _serve(folder, round, draws, port)
+        _serve(folder, round, draws, port, as_json)
         return
-    with bars(quiet=True) as console:
+    with bars(quiet=True):
         page = write_review(folder, out or run / "review.html", t=round, draws=draws)
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}"])
 
 
-def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path]) -> None:
+def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path], as_json: bool) -> None:
     from odst.project.cleaning import clean, open_cleaning
     from odst.report.val_out_review import write_val_out_review
 
     one = open_cleaning(folder)
     if marks:
-        for line in clean(one, marks):
-            echo(line)
+        lines = clean(one, marks)
+        show(as_json, {"says": lines}, lines)
         return
     page = write_val_out_review(one, out or folder / "val_out.html", draws=draws)
-    echo(f"Open {page.resolve()}\nThen: odst review {folder} --val-out --marks FILE")
+    then = f"Then: odst review {folder} --val-out --marks FILE"
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}", then])
 
 
-def _serve(folder: "RunDir", round: int | None, draws: int, port: int) -> None:
+def _serve(folder: "RunDir", round: int | None, draws: int, port: int, as_json: bool) -> None:
     from odst.errors import UserError
     from odst.locks import lock
     from odst.report.review import render_review
@@ -104,6 +109,8 @@ def _serve(folder: "RunDir", round: int | None, draws: int, port: int) -> None:
         suppress(KeyboardInterrupt),  # the way it is meant to end
     ):
         server.render(server.on_file())  # a fault is said here, not in the browser
-        echo(f"Open {server.url}   (Ctrl-C ends)")
+        show(as_json, {"url": server.url, "marks": file}, [f"Open {server.url}   (Ctrl-C ends)"])
+        sys.stdout.flush()  # a program reads the address while the page is offered
         server.serve_forever()
-    echo(f"Marks: {file}" if file.exists() else "Nothing was confirmed.")
+    if not as_json:
+        show(False, None, [f"Marks: {file}" if file.exists() else "Nothing was confirmed."])

@@ -134,7 +134,7 @@ def begin_project(
     lines += [
         f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
         f"written: {config}",
-        f"next: odst run {(typed := shlex.quote(str(config)))} --dry-run   (how long it will take), then odst run {typed}",
+        f"next: odst forecast {(typed := shlex.quote(str(config)))}   (what to expect, how long), then odst run {typed}",
     ]
     return lines
 

@@ -106,7 +106,7 @@ def _write(
         reopen = partial(_stored_alone, pool.absolute()) if origin == "pixels" else reopening(order["sources"])
         some = pieces(sources, counts, decoder)
         parts = decode_pieces(building, reopen, some, decoder, f"embed parts of {pool.name}")
-        batches = read_pieces(building, parts, items, decoder)
+        batches = read_pieces(building / "parts", parts, items, decoder)
     else:
         batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))
     if origin == "originals":

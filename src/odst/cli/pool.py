@@ -15,7 +15,7 @@ pool = Typer(
 app.add_typer(pool, name="pool")
 
 Backbone = Option(metavar="BACKBONE", help="efficientnet-lite1, timm:NAME, onnx:FILE, …: a vector for each picture.")
-Packed = Annotated[Path, Argument(metavar="POOL", help="A packed pool.")]
+Packed = Annotated[str, Argument(metavar="POOL", help="A packed pool.")]
 
 
 @pool.command("build")
@@ -28,7 +28,9 @@ def build(
             "Tiny Images files, packed pools; freely mixed.",
         ),
     ],
-    out: Annotated[Path, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
+    out: Annotated[
+        str, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier; or s3://bucket/pool.")
+    ],
     size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
@@ -48,17 +50,18 @@ def build(
     """
     from odst.cli.screen import bars
     from odst.data.packing import build_pool
+    from odst.data.remote import changing
     from odst.data.sources import following
     from odst.engine.choice import chosen
 
     sources = [following(one) for one in sources] if follow_links else sources
-    with bars(), chosen(engine, address, workers, shard=shard):
+    with bars(), chosen(engine, address, workers, shard=shard), changing(out) as folder:
         manifest = build_pool(
-            sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
+            sources, folder, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
         )
     echo(f"{out}: {manifest['count']:,} images")
     _say_rejected(manifest)
-    _say_columns(out)
+    _say_columns(folder)
 
 
 @pool.command("embed")
@@ -83,11 +86,12 @@ def embed(
     """
     from odst.cli.screen import bars
     from odst.data.embedding import embed_pool
+    from odst.data.remote import changing
     from odst.engine.choice import chosen
 
-    with bars(), chosen(engine, address, workers, gpus, shard):
-        embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
-    _say_columns(path)
+    with bars(), chosen(engine, address, workers, gpus, shard), changing(path) as folder:
+        embed_pool(folder, embed, from_pixels=from_pixels, workers=workers)
+    _say_columns(folder)
 
 
 @pool.command("join")
@@ -124,25 +128,27 @@ def info(
 
     from odst.data.images import is_image
     from odst.data.pool import open_pool, original_sizes, read_manifest
+    from odst.data.remote import here
     from odst.files import whole
     from odst.seeds import stream
     from odst.vision.sheets import contact_sheet
 
-    opened, manifest = open_pool(path), read_manifest(path)
+    folder = here(path)
+    opened, manifest = open_pool(folder), read_manifest(folder)
     row = "×".join(map(str, manifest["row"]))
     echo(f"{path}: {len(opened):,} {'images' if is_image(opened.x) else 'feature vectors'}, {row} {manifest['dtype']}")
     echo(f"excluded: {len(opened.excluded):,}")
-    for size, count in original_sizes(path):
+    for size, count in original_sizes(folder):
         echo(f"originally {size}: {count:,}")
     _say_rejected(manifest)
-    _say_columns(path)
+    _say_columns(folder)
     echo(f"identity: {opened.identity}")
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
         page = contact_sheet(
-            opened.x[ids], [f"id {j}" for j in ids], title=f"{path.name}: {len(ids)} of {len(opened):,}"
+            opened.x[ids], [f"id {j}" for j in ids], title=f"{folder.name}: {len(ids)} of {len(opened):,}"
         )
-        sheet = sheet or path / "contact_sheet.png"
+        sheet = sheet or folder / "contact_sheet.png"
         with whole(sheet) as temporary:
             page.save(temporary, "PNG")
         echo(f"contact sheet: {sheet}")
@@ -159,11 +165,13 @@ def verify(
     from odst.cli.screen import bars
     from odst.data.features import verify_features
     from odst.data.pool import verify_pool
+    from odst.data.remote import here
     from odst.engine.choice import chosen
 
     with bars(), chosen(engine, address, workers, shard=shard):
-        verify_pool(path)
-        verify_features(path)
+        folder = here(path)
+        verify_pool(folder)
+        verify_features(folder)
     echo(f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was.")
 
 

@@ -1,6 +1,7 @@
 """A finished run, or a model folder that was made of one, as a classifier."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,9 +45,10 @@ def load(
     network = config.model.network()
     check_code(folder.path, network["name"], trust_code)
     model = make_network(K=len(classes), shape=shape, blank=True, **network)
+    anywhere = replace(folder, path=folder.path.absolute())  # on machines with another current folder, too
     return Classifier(
         path=folder.path,
-        run=folder,
+        run=anywhere,
         round=round,
         classes=classes,
         shape=shape,
@@ -56,7 +58,7 @@ def load(
         device=pick_device(device),
         size=config.data.size,
         fit=config.data.fit,
-        see=partial(encoding_of, folder),
+        see=partial(encoding_of, anywhere),
     )
 
 

@@ -103,7 +103,9 @@ class Classifier:
         return [one.label for one in self.judge(x)]
 
     def judge(self, x: Images) -> list["Judgement"]:
-        logits = self.logits(x)
+        return self.judge_logits(self.logits(x))
+
+    def judge_logits(self, logits: np.ndarray) -> list["Judgement"]:
         c, odds = top_log_odds(logits, self.temperature)
         confidence = probabilities(logits, self.temperature).max(axis=1, initial=0)
         return [

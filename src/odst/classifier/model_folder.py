@@ -213,7 +213,7 @@ def read_folder(folder: Path, *, device: str = "auto", trust_code: bool = False)
         device=pick_device(device),
         size=ours.size,
         fit=ours.fit,
-        see=partial(_see, folder, ours, trust_code),
+        see=partial(_see, folder.absolute(), ours, trust_code),
     )
 
 

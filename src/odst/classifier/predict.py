@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -16,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.classifier.model import Classifier
+from odst.classifier.scanning import decoder_of, look
 from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
 from odst.data.items import Files, Source, portions
-from odst.data.sources import open_sources
-from odst.data.workers import Batch, decode_parts, decoder_for, processes_for
-from odst.errors import UserError
+from odst.data.sources import absolute_spec, open_sources
+from odst.data.workers import Batch
+from odst.engine.parts import close_later
 from odst.files import whole
-from odst.progress import stage
 
 COLUMNS = ("source", "path", "class", "confidence", "nearest", "reason")
 SCHEMA = pa.schema([(name, pa.float64() if name == "confidence" else pa.string()) for name in COLUMNS])
@@ -57,44 +58,26 @@ class Pictures:
             yield Files(b"", "", [(file, None, "") for file in files])
 
 
-def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
+def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | None = None) -> Iterator[list[Answer]]:
     """Every item of every source, in order, a few hundred at a time; memory does not grow with their number.
 
-    Sources that cannot be read are refused at once, before the first answer is asked for.
+    Sources that cannot be read are refused at once, before the first answer is asked for. Into `folder` go the parts of
+    other machines (scanning.py).
     """
+    sources = _open(specs)
+    decoder = decoder_of(classifier, sources, fit)
+    reopen = partial(_open, [absolute_spec(spec, Path.cwd()) for spec in specs])
+    batches = look(classifier, sources, decoder, reopen, folder, "predict")
+    close_later("predict")
+    return (_answers(classifier, batch) for batch in batches)
+
+
+def _open(specs: list[str]) -> list[Source]:
     sources: list[Source] = []
     for pictures, some in groupby(specs, _is_picture):
         names = list(some)
         sources += [Pictures(names)] if pictures else open_sources(names)
-    features = len(classifier.shape) == 1
-    encoding = classifier.encoding if features and sources[0].width is None else None
-    for source in sources:
-        if encoding is not None and source.width is None:
-            continue
-        if (source.width is not None) != features or (features and source.width != classifier.shape[0]):
-            takes = f"features of length {classifier.shape[0]}" if features else "images"
-            gives = "images" if source.width is None else f"features of length {source.width}"
-            raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
-    if not features and classifier.shape[0] != classifier.shape[1]:
-        raise UserError(
-            f"{classifier.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
-        )
-    if encoding is None:
-        decoder = decoder_for(sources, classifier.shape[0], fit)
-    elif encoding.side is None:
-        decoder = decoder_for(sources, classifier.size, fit, encoding.embedder)
-    else:
-        decoder = decoder_for(sources, encoding.side, fit)
-    total = sum(source.count() for source in sources)
-
-    def answers() -> Iterator[list[Answer]]:
-        parts = (part for source in sources for part in source.parts(0, decoder.part_length))
-        with stage("predict", total, "images") as advance:
-            for batch in decode_parts(parts, decoder, processes_for(total, decoder)):
-                yield _answers(classifier, batch)
-                advance(batch.items)
-
-    return answers()
+    return sources
 
 
 def _is_picture(spec: str) -> bool:
@@ -102,17 +85,14 @@ def _is_picture(spec: str) -> bool:
 
 
 def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:
+    """Of a batch whose rows are logits."""
     rows: dict[int, Answer] = {}
-    for record, one in zip(batch.records, classifier.judge(rows_of(batch)), strict=True):
+    for record, one in zip(batch.records, classifier.judge_logits(batch.rows), strict=True):
         rows[record.place] = Answer(record.uri, readable(record.uri), one.label, one.confidence, one.nearest, "")
     for refusal in batch.rejected:
         reason = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
         rows[refusal.place] = Answer(refusal.uri, readable(refusal.uri), "", None, "", reason)
     return [rows[place] for place in sorted(rows)]
-
-
-def rows_of(batch: Batch) -> np.ndarray:
-    return batch.rows if batch.vectors is None else batch.vectors
 
 
 def readable(uri: str) -> str:

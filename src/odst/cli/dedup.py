@@ -62,6 +62,7 @@ def dedup(
     from odst.cli.screen import bars
     from odst.data.pool import is_packed
     from odst.data.reading import read_set
+    from odst.data.remote import is_remote
     from odst.data.sources import spec_name
     from odst.duplicates import Guard, Rule, audit
     from odst.engine.choice import chosen
@@ -74,6 +75,11 @@ def dedup(
 
         pool, against = following(pool), [following(one) for one in against]
         exact_against = [following(one) for one in exact_against or []]
+    if is_remote(pool):
+        raise UserError(
+            f"{pool}: the leak guard leaves its list in the pool's folder. Give it a folder, and put the list into the bucket, or "
+            "name it in data.excluded."
+        )
     packed = is_packed(Path(pool))
     out = out or (Path(pool) if packed else Path(f"{spec_name(pool)}-dedup"))
     specs = [*against, *(exact_against or []), *map(str, listed or [])]

@@ -16,7 +16,7 @@ pool = Typer(
 app.add_typer(pool, name="pool")
 
 Backbone = Option(metavar="BACKBONE", help="efficientnet-lite1, timm:NAME, onnx:FILE, …: a vector for each picture.")
-Packed = Annotated[Path, Argument(metavar="POOL", help="A packed pool.")]
+Packed = Annotated[str, Argument(metavar="POOL", help="A packed pool.")]
 
 
 @pool.command("build")
@@ -29,7 +29,9 @@ def build(
             "Tiny Images files, packed pools; freely mixed.",
         ),
     ],
-    out: Annotated[Path, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
+    out: Annotated[
+        str, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier; or s3://bucket/pool.")
+    ],
     size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
@@ -51,15 +53,16 @@ def build(
     from odst.cli.screen import bars
     from odst.data.features import list_features
     from odst.data.packing import build_pool
+    from odst.data.remote import changing
     from odst.data.sources import following
     from odst.engine.choice import chosen
 
     sources = [following(one) for one in sources] if follow_links else sources
-    with bars(), chosen(engine, address, workers, shard=shard):
+    with bars(), chosen(engine, address, workers, shard=shard), changing(out) as folder:
         manifest = build_pool(
-            sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
+            sources, folder, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
         )
-    columns = list_features(out)
+        columns = list_features(folder)
     found = {"pool": out, "images": manifest["count"], "rejected": manifest.get("rejected", {}), "vectors": columns}
     show(as_json, found, [f"{out}: {manifest['count']:,} images", *_rejected(manifest), *map(_column, columns)])
 
@@ -88,11 +91,12 @@ def embed(
     from odst.cli.screen import bars
     from odst.data.embedding import embed_pool
     from odst.data.features import list_features
+    from odst.data.remote import changing
     from odst.engine.choice import chosen
 
-    with bars(), chosen(engine, address, workers, gpus, shard):
-        embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
-    columns = list_features(path)
+    with bars(), chosen(engine, address, workers, gpus, shard), changing(path) as folder:
+        embed_pool(folder, embed, from_pixels=from_pixels, workers=workers)
+        columns = list_features(folder)
     show(as_json, {"pool": path, "vectors": columns}, map(_column, columns))
 
 
@@ -134,11 +138,13 @@ def info(
     from odst.data.features import list_features
     from odst.data.images import is_image
     from odst.data.pool import open_pool, original_sizes, read_manifest
+    from odst.data.remote import here
     from odst.files import whole
     from odst.seeds import stream
     from odst.vision.sheets import contact_sheet
 
-    opened, manifest = open_pool(path), read_manifest(path)
+    folder = here(path)
+    opened, manifest = open_pool(folder), read_manifest(folder)
     row, kind = "×".join(map(str, manifest["row"])), "images" if is_image(opened.x) else "feature vectors"
     found: dict[str, Any] = {
         "pool": path,
@@ -146,9 +152,9 @@ def info(
         "row": manifest["row"],
         "dtype": manifest["dtype"],
         "excluded": len(opened.excluded),
-        "original_sizes": dict(original_sizes(path)),
+        "original_sizes": dict(original_sizes(folder)),
         "rejected": manifest.get("rejected", {}),
-        "vectors": list_features(path),
+        "vectors": list_features(folder),
         "identity": opened.identity,
     }
     lines = [f"{path}: {len(opened):,} {kind}, {row} {manifest['dtype']}", f"excluded: {len(opened.excluded):,}"]
@@ -157,9 +163,9 @@ def info(
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
         page = contact_sheet(
-            opened.x[ids], [f"id {j}" for j in ids], title=f"{path.name}: {len(ids)} of {len(opened):,}"
+            opened.x[ids], [f"id {j}" for j in ids], title=f"{folder.name}: {len(ids)} of {len(opened):,}"
         )
-        sheet = sheet or path / "contact_sheet.png"
+        sheet = sheet or folder / "contact_sheet.png"
         with whole(sheet) as temporary:
             page.save(temporary, "PNG")
         found["contact_sheet"] = sheet
@@ -183,11 +189,13 @@ def verify(
     from odst.cli.screen import bars
     from odst.data.features import verify_features
     from odst.data.pool import verify_pool
+    from odst.data.remote import here
     from odst.engine.choice import chosen
 
     with bars(), chosen(engine, address, workers, shard=shard):
-        verify_pool(path)
-        verify_features(path)
+        folder = here(path)
+        verify_pool(folder)
+        verify_features(folder)
     line = f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was."
     show(as_json, {"pool": path, "share": shard, "unchanged": True}, [line])
 

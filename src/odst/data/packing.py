@@ -87,7 +87,7 @@ def _build(
             processes = processes_for(sum(counts), decoder, workers)
             batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
         else:
-            batches = read_pieces(out / "building", notes, max(0, done - 1), decoder)
+            batches = read_pieces(out / "building" / "parts", notes, max(0, done - 1), decoder)
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:

@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from odst.data.decoding import BRING, PHONE, Fit, Rejected, readable
-from odst.data.pool import is_packed, original_sizes
-from odst.data.sources import open_sources
+from odst.data.pool import original_sizes
+from odst.data.sources import open_sources, packed_pool
 from odst.errors import UserError
 from odst.run.config import ModelSection
 from odst.vision.backbones import DEFAULT, open_backbone
@@ -21,8 +21,8 @@ PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
 
 def typical_size(specs: list[str]) -> tuple[int, int] | None:
     """Median width and height of the first pictures; None for vectors."""
-    if len(specs) == 1 and is_packed(Path(specs[0])):
-        common, _ = original_sizes(Path(specs[0]), 1)[0]
+    if len(specs) == 1 and (path := packed_pool(specs[0])) is not None:
+        common, _ = original_sizes(path, 1)[0]
         width, _, height = common.partition("×")
         return (int(width), int(height)) if height.isdigit() and int(height) > 1 else None
     sources = open_sources(specs)

@@ -1,0 +1,328 @@
+"""benchmarks.peers: losses of one step against the originals', budget, running mean, a training that learns, kill and resume.
+
+The originals' values were computed once in float64: by FixMatch and PseudoLabel of USB (semilearn 0.3.2, train_step), and by the lines of
+OpenMatch's public trainer between its network and its backward pass, on logits that `table` gives.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.peers.losses import one_vs_all_loss, open_entropy
+from benchmarks.peers.methods import LOSSES, Batches, Moment, heads_of
+from benchmarks.peers.runs import run, sets_of
+from benchmarks.peers.settings import decay_of, images_of, momentum_of, rejections, settings_of, steps_of
+from benchmarks.peers.training import begin, fresh, inliers_of, train
+from benchmarks.peers.views import RANGES, draw, rand_augment
+from interruption import Interrupted, StopAfter
+from torch import nn
+
+from odst.data.images import Labelled, Pool
+from odst.data.packing import build_pool
+from odst.data.worlds import load_world
+from odst.errors import UserError
+from odst.method.labelling import infer, model_hash
+from odst.progress import listening
+from odst.vision.networks import Normalised
+from odst.vision.operations import NAMES, NOTHING
+
+ROOT = Path(__file__).parent.parent
+N, M, K = 4, 8, 4  # labelled images, pool images, classes
+
+
+def table(rows: int, columns: int, phase: float) -> torch.Tensor:
+    """Logits as a formula, float64."""
+    i, j = torch.arange(rows, dtype=torch.float64).view(-1, 1), torch.arange(columns, dtype=torch.float64)
+    return (6 * torch.sin(phase + 0.37 * i + 1.3 * j + 0.11 * i * j)).requires_grad_()
+
+
+class Tables(nn.Module):
+    """A network that gives these logits, one after the other, to whatever is put in."""
+
+    def __init__(self, *logits: torch.Tensor):
+        super().__init__()
+        self.coming = list(logits)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.coming.pop(0)
+        assert len(x) == len(z)
+        return z
+
+
+def batches(method: str, **changes) -> Batches:
+    """T holds one image a class, so a batch of it has the labels 0 to 3 in order."""
+    rows = np.zeros((40, 8, 8, 3), np.uint8)
+    s = settings_of(method, 1000, 0, batch=N, mu=M // N, **changes)
+    return Batches(Labelled(rows[:N], np.arange(N)), Pool(rows), s)
+
+
+# losses against the originals ----------------------------------------------------------------------------------------------
+
+
+def test_a_step_of_fixmatch_has_the_loss_and_gradients_of_the_original() -> None:
+    labelled, weak, strong = table(N, K, 0.0), table(M, K, 1.0), table(M, K, 2.0)
+    loss = LOSSES["fixmatch"](Tables(torch.cat([labelled, weak, strong])), batches("fixmatch"), Moment(3, 0.5))
+    loss.backward()
+    assert loss.item() == pytest.approx(5.792657524818573, rel=1e-12)
+    assert labelled.grad.abs().sum().item() == pytest.approx(1.5111366128398853, rel=1e-12)
+    assert strong.grad.abs().sum().item() == pytest.approx(0.2985310883142287, rel=1e-12)
+    assert not weak.grad.any()  # it gives the labels
+
+
+def test_a_step_of_pseudo_labelling_has_the_loss_and_gradients_of_the_original() -> None:
+    labelled, pool = table(N, K, 0.0), table(M, K, 1.0)
+    network = Tables(torch.cat([labelled, pool]))
+    loss = LOSSES["pseudo"](network, batches("pseudo"), Moment(100, 0.1))  # a quarter of the warm-up of 0.4
+    loss.backward()
+    assert loss.item() == pytest.approx(5.40699337560051, rel=1e-12)
+    assert pool.grad.abs().sum().item() == pytest.approx(0.001735129608726322, rel=1e-12)
+
+
+def test_the_terms_of_the_one_vs_all_head_are_those_of_the_original() -> None:
+    z = table(N, 2 * K, 0.5)
+    loss = one_vs_all_loss(z.view(N, 2, K), torch.arange(N))
+    loss.backward()
+    assert loss.item() == pytest.approx(4.55628567879279, rel=1e-6)  # the original adds 1e-8 inside its logarithms
+    assert z.grad.abs().sum().item() == pytest.approx(2.5298213601243194, rel=1e-5)
+    z = table(M, 2 * K, 0.7)
+    loss = open_entropy(z.view(M, 2, K))
+    loss.backward()
+    assert loss.item() == pytest.approx(0.29216061718868813, rel=1e-6)
+    assert z.grad.abs().sum().item() == pytest.approx(0.21179455751803303, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "fixing", "total", "gradient"),
+    [
+        (0.0, True, 20.217661414858096, 1.7593951204931582),
+        (0.95, True, 16.164963976912173, 0.7397155562688675),
+        (0.0, False, 13.36260784033923, None),  # before the FixMatch phase
+    ],
+)
+def test_a_step_of_openmatch_has_the_loss_and_gradients_of_the_original(
+    threshold: float, fixing: bool, total: float, gradient: float | None
+) -> None:
+    closed, heads, inliers = table(2 * N + 2 * M, K, 0.0), table(2 * N + 2 * M, 2 * K, 0.5), table(2 * M, K, 1.0)
+    network = Tables(torch.cat([closed, heads], dim=1), torch.cat([inliers, torch.zeros(2 * M, 2 * K)], dim=1))
+    moment = Moment(3, 0.5, np.array([1, 5, 9]) if fixing else None)
+    loss = LOSSES["openmatch"](network, batches("openmatch", threshold=threshold), moment)
+    loss.backward()
+    assert loss.item() == pytest.approx(total, rel=1e-5)
+    assert closed.grad.abs().sum().item() == pytest.approx(1.3933018216895405, rel=1e-12)
+    assert heads.grad.abs().sum().item() == pytest.approx(3.8801213298362054, rel=1e-5)
+    assert (inliers.grad is None) is not fixing
+    if gradient is not None:
+        assert inliers.grad.abs().sum().item() == pytest.approx(gradient, rel=1e-12)
+
+
+# views ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_strong_views_draw_every_operation_of_fixmatch_over_its_whole_range() -> None:
+    code, magnitude = draw(40_000, 32, 20, torch.Generator().manual_seed(0), 2)
+    assert NAMES.index("Invert") not in code
+    assert (code == NOTHING).double().mean().item() == pytest.approx(0.5 + 0.5 / 14, abs=0.01)
+    for name, (low, high) in RANGES.items():
+        if name == "Identity":
+            continue
+        own = magnitude[code == NAMES.index(name)] / {"TranslateX": 20, "TranslateY": 32}.get(name, 1)
+        assert len(own) == pytest.approx(80_000 / 28, rel=0.1)
+        assert low <= own.min() <= low + 0.01 * (high - low)
+        assert high - 0.01 * (high - low) <= own.max() <= high
+
+
+def test_a_strong_view_differs_from_its_image_more_than_a_weak_one_and_is_the_same_again() -> None:
+    x = load_world("photos", 0, 8).labelled.x[:64]
+    views = Batches(Labelled(x, np.zeros(64, np.int64)), Pool(x), settings_of("fixmatch", 9999, 0)).views
+    plain = torch.from_numpy(x).permute(0, 3, 1, 2) / 255
+    weak, strong, again, later = (
+        make(x, step, "name")
+        for make, step in ((views.weak, 1), (views.strong, 1), (views.strong, 1), (views.strong, 2))
+    )
+    assert strong.equal(again) and not strong.equal(later)
+    assert (strong - plain).abs().mean() > 1.2 * (weak - plain).abs().mean()
+    fill = views.fill / 255
+    covered = (strong == fill.view(1, 3, 1, 1)).all(dim=1).double().mean(dim=(1, 2))
+    assert covered.min() > 0.04 and covered.mean() > 0.15  # Cutout: a quarter of the image where it is not cut off
+    grey = torch.full((50, 8, 8, 3), 100, dtype=torch.uint8)
+    assert rand_augment(grey, views.fill, torch.Generator().manual_seed(1)).shape == grey.shape
+
+
+# budget --------------------------------------------------------------------------------------------------------------------
+
+
+def digits_world(folder: Path) -> Path:
+    """The built-in digits, written as benchmarks.open_world writes its worlds."""
+    data = load_world("digits", 0)
+    folder.mkdir()
+    names = np.array(data.classes)
+    truth = np.where(data.pool.truth < 0, "other", names[data.pool.truth])
+    sets = {
+        "labelled": (data.labelled.x, names[data.labelled.y]),
+        "val_in": (data.val_in.x, names[data.val_in.y]),
+        "test": (data.test.x, names[data.test.y]),
+        "val_out": (data.val_out, np.full(len(data.val_out), "other")),
+        "out_digits": (data.out_tests["other-digits"], np.full(len(data.out_tests["other-digits"]), "other")),
+        "pool": (data.pool.x, truth),
+        "corrupted": (255 - data.test.x[:50], names[data.test.y[:50]]),
+    }
+    for name, (x, labels) in sets.items():
+        np.savez(folder / f"{name}.npz", x=x, labels=labels)
+    build_pool(folder / "pool.npz", folder / "pool")
+    (folder / "pool.npz").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits_world(tmp_path_factory.mktemp("peers") / "world-digits")
+
+
+SMALL = {"network": "tiny", "batch": 16, "lr": 0.1}
+
+
+@pytest.mark.parametrize("method", LOSSES)
+def test_as_many_images_go_through_the_network_as_were_asked_for(method: str, world: Path, tmp_path: Path) -> None:
+    data = sets_of(world)
+    s = settings_of(method, 20_000, 0, **SMALL)
+    steps = steps_of(s, len(data.pool))
+    assert images_of(s, steps, len(data.pool)) <= s.images < images_of(s, steps + 1, len(data.pool))
+    seen = {"training": 0, "looking": 0}
+
+    def count(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+        if isinstance(module, Normalised):
+            n = len(output)
+            if module.training:
+                seen["training"] += n
+            elif n > 1:  # a single image asks for the number of outputs
+                seen["looking"] += n
+
+    hook = torch.nn.modules.module.register_module_forward_hook(count)
+    try:
+        train(data, s, tmp_path)
+    finally:
+        hook.remove()
+    assert seen["looking"] == 5 * len(data.val_in) + len(rejections(s, steps)) * len(data.pool)
+    assert seen["training"] + len(rejections(s, steps)) * len(data.pool) == images_of(s, steps, len(data.pool))
+
+
+def test_too_few_images_and_unknown_settings_are_refused_in_one_line(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="100 images are not enough for one step of fixmatch, which takes 960"):
+        steps_of(settings_of("fixmatch", 100, 0), 2300)
+    with pytest.raises(UserError, match="there is no method 'mixmatch'"):
+        settings_of("mixmatch", 100, 0)
+    with pytest.raises(UserError, match="fixmatch has no warm-up"):
+        settings_of("fixmatch", 100, 0, warm_up=0.1)
+    with pytest.raises(UserError, match="this is no world"):
+        run(tmp_path / "nowhere", "fixmatch", 1000, 0, tmp_path / "out.json")
+
+
+# running mean --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_running_mean_and_batch_norm_look_back_over_a_share_of_the_training() -> None:
+    s = settings_of("fixmatch", 1_300_000, 0)
+    assert decay_of(s, 1 << 20) == pytest.approx(0.999) and momentum_of(0.999) == pytest.approx(0.01)
+    assert decay_of(s, 2000) == pytest.approx(0.99) and momentum_of(0.99) == pytest.approx(0.1)
+    data = load_world("digits", 0)
+    training = begin(fresh(data, replace(s, network="tiny")), s, 0.99)
+    norms = [module for module in training.model.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert norms and all(norm.momentum == pytest.approx(0.1) for norm in norms)
+    groups = training.optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [5e-4, 0.0]
+    assert {id(norm.weight) for norm in norms} <= {id(one) for one in groups[1]["params"]}
+
+    weight = next(training.model.parameters())
+    mean = weight.detach().clone()
+    for step in range(1, 40):
+        training.optimizer.zero_grad()
+        training.model(torch.rand(4, 3, 28, 28)).square().sum().backward()
+        training.update(0.01, 0.9)
+        kept = min(0.9, (1 + step) / (10 + step))
+        mean = kept * mean + (1 - kept) * weight.detach()
+    assert torch.allclose(next(training.judged.parameters()), mean, atol=1e-6)
+    assert not torch.allclose(weight, mean, atol=1e-4)
+
+
+# training ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", LOSSES)
+def test_a_short_training_learns_and_its_row_has_every_number(method: str, world: Path, tmp_path: Path) -> None:
+    rows = run(world, method, 60_000, 0, tmp_path / "out.json", **SMALL)
+    (row,) = rows
+    assert rows == json.loads((tmp_path / "out.json").read_text())
+    assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
+    assert (row["share"], row["method"], row["seed"], row["round"]) == ("digits", method, 0, 0)
+    assert row["error"] < 0.35 and row["val_error"] < 0.35  # chance is 0.8
+    assert row["od_auroc"] == row["od_auroc_by_set"]["digits"] > 0.5
+    assert row["own_od_auroc"] == row["own_od_auroc_by_set"]["digits"] > 0.5
+    assert 0 <= row["correct"] <= row["related"] <= 1 and 0 < row["selected"] <= 2300
+    assert row["corruption_error"] > row["error"]
+    assert run(world, method, 60_000, 0, tmp_path / "out.json", **SMALL) == rows
+    with pytest.raises(UserError, match="rows of other settings"):
+        run(world, method, 60_000, 1, tmp_path / "out.json", **SMALL)
+
+
+def test_openmatch_passes_related_images_rather_than_others(world: Path, tmp_path: Path) -> None:
+    data = sets_of(world)
+    data = replace(data, pool=replace(data.pool, excluded=np.arange(0, len(data.pool), 2)))
+    model, _ = train(data, settings_of("openmatch", 60_000, 0, **SMALL), tmp_path)
+    inliers = inliers_of(model, data)
+    assert not np.isin(inliers, data.pool.excluded).any()
+    related = data.pool.truth[1::2] >= 0
+    assert (data.pool.truth[inliers] >= 0).mean() > 1.3 * related.mean()
+    heads = heads_of(torch.from_numpy(infer(model, data.pool.x[inliers])), data.K).softmax(dim=1)
+    closed = infer(model, data.pool.x[inliers])[:, : data.K].argmax(1)
+    assert (heads[np.arange(len(inliers)), 1, closed] > 0.5).all()
+
+
+# kill and resume -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", LOSSES)
+def test_a_training_that_was_stopped_twice_ends_with_the_same_bits(method: str, world: Path, tmp_path: Path) -> None:
+    data, s = sets_of(world), settings_of(method, 20_000, 0, **SMALL)
+    whole, _ = train(data, s, tmp_path / "whole")
+    for images in (7_000, 9_000):
+        with pytest.raises(Interrupted), listening(StopAfter(images)):
+            train(data, s, tmp_path / "parts", checkpoint_seconds=0)
+    parts, _ = train(data, s, tmp_path / "parts")
+    assert model_hash(parts) == model_hash(whole)
+    other, _ = train(data, replace(s, seed=1), tmp_path / "other")
+    assert model_hash(other) != model_hash(whole)
+    with pytest.raises(UserError, match="belongs to another training"):
+        train(data, replace(s, lr=0.2), tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_after_a_kill_to_the_same_row(world: Path, tmp_path: Path) -> None:
+    def command(out: Path) -> list[str]:
+        changes = ["--network", "tiny", "--batch", "16", "--lr", "0.1", "--checkpoint-seconds", "0.2"]
+        base = [sys.executable, "-m", "benchmarks.peers", "--world", str(world), "--method", "openmatch"]
+        return [*base, "--images", "60000", "--seed", "3", "--out", str(out), *changes]
+
+    subprocess.run(command(tmp_path / "whole.json"), cwd=ROOT, check=True, capture_output=True, timeout=300)
+    killed = subprocess.Popen(command(tmp_path / "parts.json"), cwd=ROOT, stderr=subprocess.DEVNULL)
+    state = tmp_path / "parts.training" / "state.safetensors"
+    end = time.monotonic() + 120
+    while not list(state.parent.glob("inliers-*.npy")) or not state.exists():
+        assert killed.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "parts.json").exists()
+    subprocess.run(command(tmp_path / "parts.json"), cwd=ROOT, check=True, capture_output=True, timeout=300)
+    (whole,), (parts,) = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("whole", "parts"))
+    assert whole | {"seconds": 0} == parts | {"seconds": 0}
+    refused = subprocess.run(
+        [*command(tmp_path / "x.json"), "--mu", "0"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1 and not (tmp_path / "x.json").exists()

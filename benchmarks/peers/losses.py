@@ -6,6 +6,8 @@ The one-vs-all head gives two logits a class, (n, 2, K): first outlier, then inl
 import torch
 import torch.nn.functional as F
 
+TINY = 1e-8  # inside the logarithms of OpenMatch's public code
+
 
 def pseudo_label_loss(logits: torch.Tensor, labelling: torch.Tensor, threshold: float) -> torch.Tensor:
     """Cross-entropy to the class that `labelling` is sure of, the mean over all images, sure or not (FixMatch, eq. 4).
@@ -18,15 +20,15 @@ def pseudo_label_loss(logits: torch.Tensor, labelling: torch.Tensor, threshold: 
 
 def one_vs_all_loss(heads: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """-log p(inlier of y) - min over the other classes of log p(outlier of it) (OpenMatch, eq. 1): the hardest negative."""
-    log_in, log_out = F.logsigmoid(heads[:, 1] - heads[:, 0]), F.logsigmoid(heads[:, 0] - heads[:, 1])  # (n, K)
+    outlier, inlier = (heads.softmax(dim=1) + TINY).log().unbind(dim=1)  # (n, K) each
     own = F.one_hot(y, heads.shape[2]).bool()
-    return -log_in[own].mean() + (-log_out).masked_fill(own, 0).amax(dim=1).mean()
+    return -inlier[own].mean() + (-outlier).masked_fill(own, 0).amax(dim=1).mean()
 
 
 def open_entropy(heads: torch.Tensor) -> torch.Tensor:
     """The entropy of inlier against outlier, the mean over images and classes (OpenMatch, eq. 2)."""
-    log_p = heads.log_softmax(dim=1)
-    return -(log_p.exp() * log_p).sum(dim=1).mean()
+    p = heads.softmax(dim=1)
+    return -(p * (p + TINY).log()).sum(dim=1).mean()
 
 
 def soft_consistency(heads: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

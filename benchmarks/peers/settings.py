@@ -21,11 +21,15 @@ class Settings:
     batch: int = 64  # labelled images in a step
     mu: int = 7  # pool images in a step, for one labelled
     threshold: float = 0.95  # confidence from which a pseudo-label counts
-    warm_up: float = 0.0  # openmatch: share of the steps before its FixMatch phase; pseudo: over which the weight rises to 1
+    warm_up: float = (
+        0.0  # openmatch: share of the steps before its FixMatch phase; pseudo: over which the weight rises to 1
+    )
     weight_decay: float = 5e-4  # not on biases and batch-norm
     oem: float = 0.1  # openmatch: weight of the open-set entropy
     socr: float = 0.5  # openmatch: weight of the soft open-set consistency
-    rejections: int = 4  # openmatch: how often the FixMatch phase sorts outliers out of the whole pool, at even distances
+    looking: float = (
+        0.1  # openmatch: share of the images that goes into sorting outliers out of the whole pool, at least once
+    )
     memory: float = 0.05  # share of the steps that the running mean of the weights looks back over, at most 1,000 steps
 
     def __post_init__(self) -> None:
@@ -56,12 +60,15 @@ def settings_of(method: str, images: int, seed: int, **changes: Any) -> Settings
     return Settings(**({"method": method, "images": images, "seed": seed} | METHODS[method] | said))
 
 
-def rejections(s: Settings, steps: int) -> list[int]:
-    """The steps before which OpenMatch looks at the whole pool; the first begins its FixMatch phase."""
+def rejections(s: Settings, steps: int, pool: int) -> list[int]:
+    """The steps before which OpenMatch looks at the whole pool, at even distances; the first begins its FixMatch phase.
+
+    The original looks every 1,024 steps, which is some 8 % of its images; a short training cannot afford as many looks.
+    """
     if s.method != "openmatch":
         return []
-    begin = round(s.warm_up * steps)
-    return sorted({begin + i * (steps - begin) // s.rejections for i in range(s.rejections)})
+    begin, count = round(s.warm_up * steps), max(1, int(s.looking * s.images / pool))
+    return sorted({begin + i * (steps - begin) // count for i in range(count)})
 
 
 def images_by(s: Settings, step: int, looks: list[int], pool: int) -> int:
@@ -73,7 +80,7 @@ def images_by(s: Settings, step: int, looks: list[int], pool: int) -> int:
 
 def images_of(s: Settings, steps: int, pool: int) -> int:
     """Images through the network in a training of so many steps."""
-    return images_by(s, steps, rejections(s, steps), pool)
+    return images_by(s, steps, rejections(s, steps, pool), pool)
 
 
 def steps_of(s: Settings, pool: int) -> int:

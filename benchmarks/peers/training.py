@@ -31,11 +31,14 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
     """
     assert data.pool is not None
     steps = steps_of(s, len(data.pool))
-    decay, looks = decay_of(s, steps), rejections(s, steps)
+    decay, looks = decay_of(s, steps), rejections(s, steps, len(data.pool))
     checks = set(Schedule(phases=(Phase(steps=steps, lr=s.lr),)).plan(steps).checks())
     now = begin(fresh(data, s), s, decay)
     file, note = folder / "state.safetensors", folder / "seconds.json"
-    identity = {"settings": digest(asdict(s)), "data": digest([fingerprint(data.labelled.x, data.labelled.y), data.pool.id])}
+    identity = {
+        "settings": digest(asdict(s)),
+        "data": digest([fingerprint(data.labelled.x, data.labelled.y), data.pool.id]),
+    }
     if (checkpoint := read_checkpoint(file, identity)) is not None:
         now.resume(checkpoint)
     spent = json.loads(note.read_text()) if checkpoint is not None else 0.0

@@ -42,9 +42,7 @@ def rand_augment(x: torch.Tensor, fill: torch.Tensor, generator: torch.Generator
     return x
 
 
-def draw(
-    n: int, height: int, width: int, generator: torch.Generator, places: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(n: int, height: int, width: int, generator: torch.Generator, places: int) -> tuple[torch.Tensor, torch.Tensor]:
     """For each image and place the code of an operation (or NOTHING) and its magnitude, (n, places)."""
     codes = torch.tensor([NAMES.index(name) if name in NAMES else NOTHING for name in RANGES])
     side = {"TranslateX": width, "TranslateY": height}

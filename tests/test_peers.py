@@ -267,6 +267,7 @@ def test_the_running_mean_and_batch_norm_look_back_over_a_share_of_the_training(
 # training ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSES)
 def test_a_short_training_learns_and_its_row_has_every_number(method: str, world: Path, tmp_path: Path) -> None:
     rows = run(world, method, 40_000, 0, tmp_path / "out.json", **SMALL)
@@ -316,6 +317,7 @@ def test_openmatch_lets_pass_what_the_predicted_class_own_head_takes_for_an_inli
 # kill and resume -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSES)
 def test_a_training_that_was_stopped_twice_ends_with_the_same_bits(method: str, world: Path, tmp_path: Path) -> None:
     data, s = sets_of(world), settings_of(method, 15_000, 0, looking=0.31, **SMALL)

@@ -8,6 +8,8 @@ from benchmarks.measuring import table
 
 TITLES = {
     "33": "CIFAR-10 among CIFAR-100, 33 % related",
+    "10": "CIFAR-10 among CIFAR-100, 10 % related",
+    "2": "CIFAR-10 among CIFAR-100, 2 % related",
     "svhn": "SVHN among CIFAR-100",
 }
 MEASURES = {

@@ -136,7 +136,7 @@ def _metadata(classifier: Classifier) -> dict[str, str]:
     run = classifier.of_run("compare with")
     audit = run.audit(classifier.round) if isinstance(classifier.round, int) else None
     return {
-        **({} if audit is None else {"certificates": json.dumps(audit["words"], ensure_ascii=False)}),
+        **({} if audit is None else {"certificates": json.dumps(audit["certificate"], ensure_ascii=False)}),
         **({} if encoding is None else {"encoder": json.dumps(encoding.to_json())}),
         "classes": json.dumps(list(classifier.classes), ensure_ascii=False),
         "thresholds": json.dumps([thresholds[name] for name in classifier.classes]),

@@ -13,7 +13,8 @@ from odst.cli.results import AsJson, show
 def audit(
     run: RunFolder,
     marks: Annotated[
-        list[Path] | None, Option(help="Exported by the review page; once for each [default: RUN/marks/*].")
+        list[Path] | None,
+        Option(help="Exported by the review page; once for each [default: JSON and CSV in RUN/marks]."),
     ] = None,
     target: Annotated[float, Option(help="The precision to certify.")] = 0.95,
     delta: Annotated[float, Option(help="How probable a wrong certificate may be, over all classes.")] = 0.05,
@@ -40,7 +41,7 @@ def audit(
         needed = planned(folder, t=round, target=target, delta=delta)
         show(as_json, needed, needed.lines())
         return
-    files = marks or sorted(folder.marks.glob("*.json"))
+    files = marks or sorted(file for file in folder.marks.glob("*") if file.suffix.lower() in (".json", ".csv"))
     if not files:
         raise UserError(f"{run}: no marks. Make its pages with `odst review {run}`, then give --marks FILE.")
     found = audit_run(folder, files, t=round, target=target, delta=delta)

@@ -43,7 +43,7 @@ def run(
     """
     from odst.cli.screen import bars, rounds_table
     from odst.engine.choice import chosen
-    from odst.run.config import parse_change, read_config, run_folder
+    from odst.run.config import files_of, parse_change, read_config, run_folder
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
@@ -61,15 +61,14 @@ def run(
     settings = read_config(config, changes)
     check_config(config, settings, changes, trust_code)
     parent = None
-    if marks and RunDir(Path(config)).exists():
-        from odst.run.execution import feed_back
+    if marks or "data.marks" in changes:
+        from odst.run.execution import check_marked, feed_back
 
-        settings, parent = feed_back(RunDir(Path(config), trust_code), settings, marks)
+        marked = RunDir(Path(config), trust_code)
+        check_marked(marked, files_of(settings.data.marks) if "data.marks" in changes else (), marks or [])
+    if marks:
+        settings, parent = feed_back(marked, settings, marks)
         out = out or Path(config).with_name(f"{Path(config).resolve().name}-marked")
-    elif marks:
-        both = (settings.data.marks,) if isinstance(settings.data.marks, str) else settings.data.marks
-        files = (*both, *(str(file.resolve()) for file in marks))
-        settings = settings.model_copy(update={"data": settings.data.model_copy(update={"marks": files})})
     out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast

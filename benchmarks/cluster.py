@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    count, images, turns = (500, 10**6, 1) if quick else (10_000, 8 * 10**7, 2)
+    count, images, turns = (500, 10**6, 2) if quick else (10_000, 8 * 10**7, 4)
     m = 1 << 16 if quick else 1 << 17
     with cluster() as address, tempfile.TemporaryDirectory() as place:
         from odst.engine.ray import OnRay
@@ -197,7 +197,7 @@ def main() -> None:
             for size in (1024, 8192):
                 here, there = [], []
                 for turn in range(turns):
-                    for engine, rates in ((plain, here), (ray, there)):
+                    for engine, rates in ((plain, here), (ray, there))[:: -1 if turn % 2 else 1]:  # in turns
                         out = folder / f"{stage}-{size}-{turn}-{len(here)}-{len(there)}"
                         make: Any = (
                             labelling(x, out, size) if stage == "label" else packing(folder / "x.npy", out, size, m)

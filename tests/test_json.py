@@ -42,7 +42,7 @@ def cases(place: Path) -> dict[str, tuple[Any, ...]]:
         "forecast": (run, "--scan", "100", "--out", place / "seen"),
         "run": (run,),
         "report": (run,),
-        "review": (run, "--draws", "3", "--out", place / "review.html"),
+        "review": (run, "--out", place / "review.html"),
         "audit": (run, "--marks", place / "marks.json"),
         "predict": (run, place / "pictures.npy"),
         "evaluate": (run,),

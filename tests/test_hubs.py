@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from commands import fails
 from encoders import noise, one_line
 from odst.errors import UserError
 from odst.vision.backbones import open_backbone
 from odst.vision.hubs import fetch_backbone
+from odst.vision.networks import make_network
+from odst.vision.weights import take_weights
 
 
 def imported(package: str, inner: str):
@@ -113,6 +116,61 @@ def test_timm_opens_a_network_with_weights_from_a_file(tmp_path):
         expected = net.forward_head(net.forward_features(x), pre_logits=True).numpy()
     np.testing.assert_allclose(backbone(images), expected, atol=1e-4)
     assert backbone.identity.name == "timm:resnet10t#w.pth"
+
+
+def wrong_files(net: nn.Module) -> dict[str, dict[str, torch.Tensor]]:
+    state = net.state_dict()
+    return {
+        "another network": nn.Conv2d(3, 5, 3).state_dict(),
+        "names with something before them": {f"backbone.{name}": value for name, value in state.items()},
+        "the head alone": {name: value for name, value in state.items() if name.startswith("fc.")},
+        "a shape": {name: value[:1] if value.ndim == 4 else value for name, value in state.items()},
+        "all but one": dict(list(state.items())[1:]),
+    }
+
+
+class Headed(nn.Module):
+    def __init__(self, K: int = 7):
+        super().__init__()
+        self.conv1, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, K)
+
+
+@pytest.mark.parametrize("fault", wrong_files(Headed()))
+def test_weights_that_do_not_fit_are_refused_and_never_left_as_they_were_drawn(fault):
+    net = Headed(2)
+    before = [value.clone() for value in net.state_dict().values()]
+    with pytest.raises(UserError, match=r"w\.pth does not fit: conv1.* is missing or of another shape") as error:
+        take_weights("w.pth does not fit", net, wrong_files(Headed())[fault], fresh=["fc.weight", "fc.bias"])
+    one_line(error)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
+
+
+def test_weights_that_fit_are_taken_to_the_last_and_what_the_network_lacks_is_left():
+    learnt, net = Headed(7), nn.Sequential()
+    net.add_module("conv1", nn.Conv2d(3, 4, 3))
+    take_weights("w.pth", net, learnt.state_dict())
+    assert all(torch.equal(value, learnt.state_dict()[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("fault", wrong_files(Headed()))
+def test_timm_refuses_a_file_that_does_not_fit(tmp_path, fault):
+    timm = imported("timm", "timm")
+    torch.save(wrong_files(timm.create_model("resnet10t"))[fault], tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"w\.pth does not fit: .* is missing or of another shape") as error:
+        open_backbone(f"timm:resnet10t#{tmp_path / 'w.pth'}@64")
+    one_line(error)
+    with pytest.raises(UserError, match=r"w\.pth does not fit"):
+        make_network("timm:resnet10t", 3, shape=(64, 64, 3), weights=str(tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize("classes", [0, 5])
+def test_timm_takes_a_file_with_a_head_of_another_size_or_none(tmp_path, classes):
+    timm = imported("timm", "timm")
+    net = timm.create_model("resnet10t", num_classes=classes).eval()
+    torch.save({"state_dict": net.state_dict()}, tmp_path / "w.pth")
+    learnt = net.state_dict()
+    module = open_backbone(f"timm:resnet10t#{tmp_path / 'w.pth'}@64").module
+    assert all(torch.equal(value, learnt[name]) for name, value in module[1].state_dict().items())
 
 
 def test_timm_without_weights_here_says_what_to_type(tmp_path, monkeypatch):

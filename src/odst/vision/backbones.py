@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
 from odst.vision.packaged import PACKAGED, open_packaged
 from odst.vision.runtimes import Encoder, fold, in_torch, onnx_graph, open_onnx
 from odst.vision.sessions import Run, in_batches, needed, open_graph
+from odst.vision.weights import read_weights
 
 Runtime = Literal["torch", "onnxruntime"]
 DEFAULT = "efficientnet-lite1"
@@ -196,7 +197,7 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
     sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
     try:
         net = getattr(importlib.import_module(module_name), attribute)()
-        net.load_state_dict(state_dict(file))
+        net.load_state_dict(read_weights(file))
     except (Exception, SystemExit) as error:
         raise UserError(
             f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
@@ -205,14 +206,6 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
         sys.path.pop()
     module = net if normalise is None else nn.Sequential(normalise, net)
     return Encoder(module.eval(), size, "", sha256(file))
-
-
-def state_dict(file: Path) -> dict[str, Any]:
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
-    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _file(spec: str, path: str) -> Path:

@@ -1,7 +1,6 @@
 """Backbones that timm and transformers know, from files that are here already. Only `fetch_backbone` fetches."""
 
 import difflib
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import nn
 from odst.errors import UserError, one_line
 from odst.vision.mobilenet import Normalise
 from odst.vision.runtimes import Encoder
+from odst.vision.weights import state_hash, take_weights
 
 TEXT_SIDE = ("text_model", "text_projection", "logit_scale", "logit_bias")
 
@@ -25,13 +25,25 @@ def open_timm(name: str, file: str | None, size: int | None) -> Encoder:
             f"timm:{name}: {f'no file {path}' if file else 'its weights are not in the cache'}. "
             f"Type `odst data get backbone:timm:{name}`, or name a file: timm:{name}#FILE"
         )
-    try:
-        net = timm.create_model(name, pretrained=True, num_classes=0, pretrained_cfg_overlay={"file": str(path)})
-    except Exception as error:
-        raise UserError(f"timm:{name}: {path} does not fit this network ({one_line(error)}).") from error
+    net = timm.create_model(name, num_classes=0)
+    take_weights(f"timm:{name}: {path} does not fit", net, _timm_state(timm, name, path))
     data = timm.data.resolve_model_data_config(net)
     module = nn.Sequential(Normalise(data["mean"], data["std"]), net)
     return Encoder(module, size or data["input_size"][-1], configuration.tag or "", state_hash(net.state_dict()))
+
+
+def _timm_state(timm: Any, name: str, path: Path) -> dict[str, Any]:
+    """What a file holds, by the network's own names. timm knows the other names that published files have, and without a
+    change of the head it lets no tensor be missing; a file with another head was saved from the network itself."""
+    try:
+        found = timm.models.load_state_dict(str(path), weights_only=True)
+    except Exception as error:
+        raise UserError(f"timm:{name}: {path} holds no plain tensors by name ({one_line(error)}).") from error
+    try:
+        whole = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(found)})
+    except Exception:
+        return found
+    return whole.state_dict()
 
 
 def blank_timm(name: str) -> nn.Module:
@@ -134,15 +146,6 @@ def _size(pixels: dict[str, Any], config: Any) -> int:
         if value:
             return int(value)
     return int(getattr(getattr(config, "vision_config", config), "image_size", None) or 224)
-
-
-def state_hash(state: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of names, types, shapes and bytes: the same however the file was cut."""
-    total = hashlib.sha256()
-    for name, value in sorted(state.items()):
-        total.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return total.hexdigest()
 
 
 def fetch_backbone(spec: str) -> str:

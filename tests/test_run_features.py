@@ -224,7 +224,7 @@ def test_the_export_holds_backbone_and_head(run: Path, world: Path, tmp_path: Pa
     assert given.type == "tensor(uint8)" and given.shape[1:] == [24, 24, 3]
     _, x = rows_of(world / "test")
     x = np.stack([np.asarray(Image.fromarray(row).resize((24, 24), Image.Resampling.BICUBIC)) for row in x])
-    (p,) = session.run(None, {given.name: x})
+    p, _ = session.run(None, {given.name: x})
     np.testing.assert_allclose(
         p, odst.load(run, trust_code=True).predict_proba(x), atol=2e-3
     )  # whose vectors are rounded to float16

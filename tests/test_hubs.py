@@ -16,7 +16,7 @@ from odst.errors import UserError
 from odst.vision.backbones import open_backbone
 from odst.vision.hubs import fetch_backbone
 from odst.vision.networks import make_network
-from odst.vision.weights import take_weights
+from odst.vision.weights import encoder_hash, take_weights
 
 
 def imported(package: str, inner: str):
@@ -54,6 +54,31 @@ def test_hf_opens_a_vision_model_from_a_folder(tmp_path):
     np.testing.assert_allclose(backbone(images), expected, atol=1e-5)
     assert (backbone.identity.name, backbone.identity.size) == ("hf:vit", 32)
     assert open_backbone(f"hf:{tmp_path / 'vit'}").identity == backbone.identity
+
+
+@pytest.mark.parametrize("change", ["mean", "activation"])
+def test_hf_with_another_normalisation_or_network_is_another_backbone(tmp_path, change):
+    transformers = imported("transformers", "transformers.modeling_utils")
+    model = transformers.ViTModel(transformers.ViTConfig(**SMALL, image_size=32, patch_size=8))
+    first = open_backbone(saved(model, tmp_path / "vit"))
+    if change == "mean":
+        second = open_backbone(saved(model, tmp_path / "vit", image_mean=[0.1] * 3))
+    else:
+        said = json.loads((tmp_path / "vit" / "config.json").read_text())
+        (tmp_path / "vit" / "config.json").write_text(json.dumps(said | {"hidden_act": "relu"}))
+        second = open_backbone(f"hf:{tmp_path / 'vit'}")
+    images = noise(3, 32)
+    assert np.abs(first(images) - second(images)).max() > 1e-4
+    assert first.identity != second.identity and first.identity.slug != second.identity.slug
+
+
+def test_hf_that_masks_at_random_is_refused(tmp_path):
+    transformers = imported("transformers", "transformers.modeling_utils")
+    decoder = {f"decoder_{key}": value for key, value in SMALL.items()}
+    config = transformers.ViTMAEConfig(**SMALL, **decoder, image_size=32, patch_size=8)
+    with pytest.raises(UserError, match="it gives one picture two vectors") as error:
+        open_backbone(saved(transformers.ViTMAEModel(config), tmp_path / "mae"))
+    one_line(error)
 
 
 def test_hf_takes_the_class_token_where_the_checkpoint_has_no_pooling(tmp_path):
@@ -171,6 +196,18 @@ def test_timm_takes_a_file_with_a_head_of_another_size_or_none(tmp_path, classes
     learnt = net.state_dict()
     module = open_backbone(f"timm:resnet10t#{tmp_path / 'w.pth'}@64").module
     assert all(torch.equal(value, learnt[name]) for name, value in module[1].state_dict().items())
+
+
+def test_what_a_backbone_makes_of_pixels_is_in_the_hash_of_its_weights():
+    state, mean, std = nn.Linear(2, 2).state_dict(), [0.5] * 3, [0.25] * 3
+    hashes = [
+        encoder_hash(state, mean, std),
+        encoder_hash(state, [0.4] * 3, std),
+        encoder_hash(state, mean, [0.2] * 3),
+        encoder_hash(state, mean, std, {"hidden_act": "relu"}),
+        encoder_hash(nn.Linear(2, 2).state_dict(), mean, std),
+    ]
+    assert len(set(hashes)) == 5 and encoder_hash(dict(state), tuple(mean), tuple(std)) == hashes[0]
 
 
 def test_timm_without_weights_here_says_what_to_type(tmp_path, monkeypatch):

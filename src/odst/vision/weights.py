@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,16 @@ def state_hash(state: Mapping[str, torch.Tensor]) -> str:
         total.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+def encoder_hash(
+    state: Mapping[str, torch.Tensor],
+    mean: Sequence[float],
+    std: Sequence[float],
+    config: Mapping[str, Any] | None = None,
+) -> str:
+    """Of the weights, of what is done to pixels before them, and of the settings of the network that no weight shows."""
+    return digest([state_hash(state), list(mean), list(std), config])
 
 
 def network_key(name: str, model: nn.Module) -> str:

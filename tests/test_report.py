@@ -12,6 +12,8 @@ from browser import CHROMIUM, chromium
 from odst.classifier.evaluate import assess, own_sets
 from odst.classifier.load import load
 from odst.data.images import Data
+from odst.engine.interface import running_on
+from odst.engine.local import Local
 from odst.method.labelling import Predictions
 from odst.method.selection import select, thresholds
 from odst.method.stored import read_logits
@@ -143,26 +145,19 @@ def test_galleries_lie_on_their_side_of_the_threshold(run: RunDir, world: Data) 
     assert scan.histogram.sum() == len(kept)
 
 
-def test_a_scan_in_small_blocks_finds_the_same(run: RunDir, world: Data) -> None:
-    class Small(Predictions):
-        def top(self, tau=None, block=None):  # type: ignore[no-untyped-def]
-            return super().top(tau, 37)
-
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_scan_in_small_blocks_finds_the_same_on_any_number_of_processes(
+    run: RunDir, world: Data, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     found = gather(run, world.pool)
-    stops, scan = scan_round(found, found.rounds[1], nearest=5)
-    logits = read_logits(run.scratch / "pool-logits-0")[:]
-    again = scan_pool(
-        Small(logits, found.rounds[0].temperature),
-        stops,
-        found.rounds[1].selection["k"],
-        excluded=world.pool.excluded,
-        seed=0,
-        t=0,
-        nearest=5,
-    )
+    _, scan = scan_round(found, found.rounds[1], nearest=5)
+    monkeypatch.setattr("odst.report.pool_scan.BLOCK", 37)
+    with running_on(Local(workers)):
+        _, again = scan_round(found, found.rounds[1], nearest=5)
     np.testing.assert_array_equal(scan.above, again.above)
     np.testing.assert_array_equal(scan.histogram, again.histogram)
     for one, other in zip(scan.just_above + scan.just_below, again.just_above + again.just_below, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
         np.testing.assert_array_equal(one[1], other[1])
 
 

@@ -6,10 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
+from odst.classifier.scanning import decoder_of, is_large, look
 from odst.data.decoding import Fit
-from odst.data.images import Images, Labelled
+from odst.data.images import Images
+from odst.data.part_files import reopening
+from odst.data.pool import is_packed
+from odst.data.reading import check_read
 from odst.data.sets import class_numbers
+from odst.data.sources import open_sources
 from odst.errors import UserError
 from odst.evaluation.corruptions import corruption_errors, published_corruption_errors, published_labels
 from odst.evaluation.metrics import classifier_measures, detector_measures
@@ -32,7 +37,8 @@ def assess(
     `logits` and `outs` are the classifier's. `corrupted` is the images of y, for the 15 corruptions to be made on, or a
     folder of CIFAR-10-C or CIFAR-100-C.
     """
-    temperature, seed = classifier.temperature, classifier.run.info()["seed"]
+    temperature = classifier.temperature
+    seed = 0 if classifier.run is None else classifier.run.info()["seed"]
     found: dict[str, Any] = {
         "round": classifier.round,
         "temperature": temperature,
@@ -62,14 +68,50 @@ def assess(
     return found
 
 
-def labelled_source(classifier: Classifier, spec: str, fit: Fit) -> Labelled:
-    """A labelled source whose classes are the run's, by name."""
-    read = classifier.read(spec, fit, labelled=True)
+class Scored(NamedTuple):
+    """A source seen by a classifier."""
+
+    logits: np.ndarray
+    labels: list[str] | None
+    x: Images | None  # where it fits in memory
+
+
+def labelled_source(
+    classifier: Classifier, spec: str, fit: Fit, folder: Path | None = None, *, images: bool = True
+) -> tuple[np.ndarray, np.ndarray, Images | None]:
+    """Logits, class numbers and images of a labelled source whose classes are the run's, by name. A large one is seen where
+    the engine is, its parts in `folder`, and its images are not kept, unless `images` are needed."""
+    found = _score(classifier, spec, fit, folder, "the labelled images", labelled=True, images=images)
     advice = "Those are the run's; unrelated images go in with --out NAME=SOURCE."
-    return Labelled(read.x, class_numbers(spec, read.labels or (), classifier.classes, advice=advice))
+    return found.logits, class_numbers(spec, found.labels or (), classifier.classes, advice=advice), found.x
 
 
-def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str, np.ndarray]:
+def _score(
+    classifier: Classifier,
+    spec: str,
+    fit: Fit,
+    folder: Path | None,
+    name: str,
+    *,
+    labelled: bool = False,
+    images: bool = False,
+) -> Scored:
+    sources = open_sources(spec)
+    # the rows of a packed pool have their vectors beside them, where the classifier is to see vectors
+    stored = len(classifier.shape) == 1 and any(is_packed(Path(source.name)) for source in sources)
+    if images or stored or not is_large(sources):
+        read = classifier.read(spec, fit, labelled=labelled)
+        return Scored(classifier.logits(read.x, name), read.labels, read.x)
+    reopen = reopening([spec])
+    batches = list(look(classifier, sources, decoder_of(classifier, sources, fit), reopen, folder, f"see {name}"))
+    records = [record for batch in batches for record in batch.records]
+    labels = check_read(sources, records, [no for batch in batches for no in batch.rejected], labelled)
+    return Scored(np.concatenate([batch.rows for batch in batches]), labels, None)
+
+
+def out_sources(
+    classifier: Classifier, texts: list[str], fit: Fit, folder: Path | None = None
+) -> dict[str, np.ndarray]:
     """Each NAME=SOURCE of images of none of the classes, by name: the classifier's logits of them."""
     outs: dict[str, np.ndarray] = {}
     for text in texts:
@@ -78,7 +120,8 @@ def out_sources(classifier: Classifier, texts: list[str], fit: Fit) -> dict[str,
             raise UserError(f"--out takes NAME=SOURCE, got {text!r}. For example: --out flowers=flowers.parquet")
         if name in outs:
             raise UserError(f"--out: the name {name!r} is given twice. Give each set a name of its own.")
-        outs[name] = classifier.logits(classifier.read(spec, fit).x, f"--out {name}")
+        place = None if folder is None else folder / f"out-{len(outs)}"
+        outs[name] = _score(classifier, spec, fit, place, f"--out {name}").logits
     return outs
 
 
@@ -92,8 +135,8 @@ class OwnSets(NamedTuple):
 
 
 def own_sets(classifier: Classifier) -> OwnSets:
-    labels = labels_of(classifier.run, classifier.round)
-    logits = classifier.run.logits(classifier.round)
+    run = classifier.of_run("evaluate on")
+    labels, logits = labels_of(run, classifier.round), run.logits(classifier.round)
     if "test" in labels:
         outs = {name.removeprefix("out/"): z for name, z in logits.items() if name.startswith("out/")}
         return OwnSets("test", logits["test"], labels["test"], outs)
@@ -103,5 +146,5 @@ def own_sets(classifier: Classifier) -> OwnSets:
 
 def own_images(classifier: Classifier) -> Images:
     """The images of `own_sets`, read again."""
-    data = sets_of(classifier.run)
+    data = sets_of(classifier.of_run("evaluate on"))
     return data.val_in.x if data.test is None else data.test.x

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
+from odst.classifier.scanning import decoder_of, look
 from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
 from odst.data.items import Files, Source, portions
-from odst.data.sources import open_sources
-from odst.data.workers import Batch, decode_parts, decoder_for, processes_for
-from odst.errors import UserError
+from odst.data.sources import absolute_spec, open_sources
+from odst.data.workers import Batch
+from odst.engine.parts import close_later
 from odst.files import whole
-from odst.progress import stage
 
 COLUMNS = ("source", "path", "class", "confidence", "nearest", "reason")
 SCHEMA = pa.schema([(name, pa.float64() if name == "confidence" else pa.string()) for name in COLUMNS])
@@ -57,44 +58,42 @@ class Pictures:
             yield Files(b"", "", [(file, None, "") for file in files])
 
 
-def answer(classifier: Classifier, specs: list[str], fit: Fit) -> Iterator[list[Answer]]:
+def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | None = None) -> Iterator[list[Answer]]:
     """Every item of every source, in order, a few hundred at a time; memory does not grow with their number.
 
-    Sources that cannot be read are refused at once, before the first answer is asked for.
+    Sources that cannot be read are refused at once, before the first answer is asked for. Into `folder` go the parts of
+    other machines (scanning.py).
     """
+    sources = opened(classifier, specs)
+    runs = [list(some) for _, some in groupby(range(len(sources)), lambda i: sources[i].width)]
+    decoders = [decoder_of(classifier, sources[some[0] : some[-1] + 1], fit) for some in runs]
+    whole_specs = [absolute_spec(spec, Path.cwd()) for spec in specs]
+    looks = []
+    for some, decoder in zip(
+        runs, decoders, strict=True
+    ):  # pictures, and pools with their vectors: each as they are read
+        own = slice(some[0], some[-1] + 1)
+        place = folder if folder is None or len(runs) == 1 else folder / f"from-{own.start}"
+        reopen = partial(opened, classifier, whole_specs, own)
+        looks.append(look(classifier, sources[own], decoder, reopen, place, "predict"))
+    close_later("predict")
+    return (_answers(classifier, batch) for batches in looks for batch in batches)
+
+
+def opened(classifier: Classifier, specs: list[str], some: slice = slice(None)) -> list[Source]:
+    """The sources that the specs name, or some of them; for a run on embeddings the vectors of a pool, not its thumbnails."""
+    sources = _open(specs)[some]
+    pictures = len(classifier.shape) == 1 and any(source.width is None for source in sources)
+    encoding = classifier.encoding if pictures else None
+    return sources if encoding is None else [encoding.stored(source) for source in sources]
+
+
+def _open(specs: list[str]) -> list[Source]:
     sources: list[Source] = []
     for pictures, some in groupby(specs, _is_picture):
         names = list(some)
         sources += [Pictures(names)] if pictures else open_sources(names)
-    features = len(classifier.shape) == 1
-    encoding = classifier.encoding if features and sources[0].width is None else None
-    for source in sources:
-        if encoding is not None and source.width is None:
-            continue
-        if (source.width is not None) != features or (features and source.width != classifier.shape[0]):
-            takes = f"features of length {classifier.shape[0]}" if features else "images"
-            gives = "images" if source.width is None else f"features of length {source.width}"
-            raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
-    if not features and classifier.shape[0] != classifier.shape[1]:
-        raise UserError(
-            f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
-        )
-    if encoding is None:
-        decoder = decoder_for(sources, classifier.shape[0], fit)
-    elif encoding.side is None:
-        decoder = decoder_for(sources, classifier.run.config().data.size, fit, encoding.embedder)
-    else:
-        decoder = decoder_for(sources, encoding.side, fit)
-    total = sum(source.count() for source in sources)
-
-    def answers() -> Iterator[list[Answer]]:
-        parts = (part for source in sources for part in source.parts(0, decoder.part_length))
-        with stage("predict", total, "images") as advance:
-            for batch in decode_parts(parts, decoder, processes_for(total, decoder)):
-                yield _answers(classifier, batch)
-                advance(batch.items)
-
-    return answers()
+    return sources
 
 
 def _is_picture(spec: str) -> bool:
@@ -102,17 +101,14 @@ def _is_picture(spec: str) -> bool:
 
 
 def _answers(classifier: Classifier, batch: Batch) -> list[Answer]:
+    """Of a batch whose rows are logits."""
     rows: dict[int, Answer] = {}
-    for record, one in zip(batch.records, classifier.judge(rows_of(batch)), strict=True):
+    for record, one in zip(batch.records, classifier.judge_logits(batch.rows), strict=True):
         rows[record.place] = Answer(record.uri, readable(record.uri), one.label, one.confidence, one.nearest, "")
     for refusal in batch.rejected:
         reason = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
         rows[refusal.place] = Answer(refusal.uri, readable(refusal.uri), "", None, "", reason)
     return [rows[place] for place in sorted(rows)]
-
-
-def rows_of(batch: Batch) -> np.ndarray:
-    return batch.rows if batch.vectors is None else batch.vectors
 
 
 def readable(uri: str) -> str:
@@ -126,8 +122,11 @@ def readable(uri: str) -> str:
     return unquote_to_bytes(text).decode("utf-8", "backslashreplace")
 
 
-def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None) -> Iterator[list[Answer]]:
-    """Pass the blocks on as they are written, to the terminal where no file is named. The files appear when all are."""
+def write_answers(
+    blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None, *, tell: bool = True
+) -> Iterator[list[Answer]]:
+    """Pass the blocks on as they are written, to the terminal where no file is named, if that is to `tell` them. The files
+    appear when all are."""
     with ExitStack() as stack:
         table = lines = None
         if parquet is not None:
@@ -135,7 +134,7 @@ def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Pat
         if csv is not None:
             file = stack.enter_context(whole(csv))
             lines = csv_module.writer(stack.enter_context(open(file, "w", newline="", encoding="utf-8")))
-        elif parquet is None:
+        elif parquet is None and tell:
             if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that a path has
                 sys.stdout.reconfigure(errors="backslashreplace")
             lines = csv_module.writer(sys.stdout, lineterminator="\n")

@@ -1,11 +1,13 @@
 """odst evaluate."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Option
 
-from odst.cli import Device, FollowLinks, Round, RunFit, RunFolder, TrustCode, app
+from odst.cli import Address, Device, FollowLinks, Gpus, Round, RunFit, RunFolder, Shard, TrustCode, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -18,21 +20,30 @@ def evaluate(
         Path | None, Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C.")
     ] = None,
     round: Round = None,
-    json: Annotated[Path | None, Option(help="Write every number here.")] = None,
+    save: Annotated[Path | None, Option(help="Write every number into this JSON file.")] = None,
     fit: RunFit = None,
     device: Device = None,
     follow_links: FollowLinks = False,
     trust_code: TrustCode = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    gpus: Gpus = 0,
+    shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a run's classifier on any images.
 
-    Error, calibration and detection, with 95 % intervals; the error under corruptions where asked for.
+    Error, calibration and detection, with 95 % intervals; the error under corruptions where asked for. On a cluster large
+    sources are seen in parts, which are kept beside the file of --json until all are there.
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet
     """
     from odst.classifier.evaluate import assess, labelled_source, out_sources, own_images, own_sets
     from odst.classifier.load import load
     from odst.cli.screen import bars
+    from odst.engine.choice import chosen
+    from odst.engine.parts import close_later
     from odst.errors import UserError
     from odst.files import write_json
 
@@ -40,28 +51,32 @@ def evaluate(
         from odst.data.sources import following
 
         on = None if on is None else following(on)
-        parts = (one.partition("=") for one in out or [])
-        out = [f"{name}{sign}{following(spec) if spec.strip() else spec}" for name, sign, spec in parts]
+        named = (one.partition("=") for one in out or [])
+        out = [f"{name}{sign}{following(spec) if spec.strip() else spec}" for name, sign, spec in named]
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
-    with bars() as console:
+    parts = None if save is None else save.with_name(f"{save.name}.parts")
+    with bars() as console, chosen(engine, address, workers, gpus, shard):
         classifier = load(run, round=round, device=device or "auto", trust_code=trust_code)
         how = classifier.fit_of(fit)
         if on is None:
             name, logits, y, outs = own_sets(classifier)
             images = own_images(classifier) if corruptions else None
         else:
-            labelled = labelled_source(classifier, on, how)
-            name, y, outs, images = on, labelled.y, {}, labelled.x if corruptions else None
-            logits = classifier.logits(labelled.x, "the labelled images")
+            place = None if parts is None else parts / "on"
+            logits, y, x = labelled_source(classifier, on, how, place, images=corruptions)
+            name, outs, images = on, {}, x if corruptions else None
         if out:
-            outs = out_sources(classifier, out, how)
+            outs = out_sources(classifier, out, how, parts)
+        close_later("evaluate")
         found = assess(classifier, logits, y, outs, corrupted=corruption_files or images)
-        for table in tables(f"{classifier.name} on {name}, {found['images']:,} images", found):
-            console.print(table)
-            console.print()
-        if json is not None:
-            write_json(json, {"run": str(run), "on": name, **found})
+        found = {"run": str(run), "on": name, **found}
+        if save is not None:
+            write_json(save, found)
+    if parts is not None and parts.is_dir():
+        shutil.rmtree(parts)
+    titled = tables(f"{classifier.name} on {name}, {found['images']:,} images", found)
+    show(as_json, found, [one for table in titled for one in (table, "")], console)
 
 
 def tables(title: str, found: dict[str, Any]) -> list[Any]:

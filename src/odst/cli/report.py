@@ -5,7 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from odst.cli import Images, RelativePaths, TrustCode, app
+from odst.cli import Address, Images, RelativePaths, TrustCode, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -15,6 +16,10 @@ def report(
     images: Images = True,
     relative_paths: RelativePaths = False,
     trust_code: TrustCode = False,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one page about a run, which opens offline.
 
@@ -23,11 +28,12 @@ def report(
     Example: odst report runs/first --no-images --relative-paths
     """
     from odst.cli.screen import bars
+    from odst.engine.choice import chosen
     from odst.report.page import write_report
     from odst.run.directory import RunDir
 
-    with bars(quiet=True) as console:
+    with bars(quiet=True), chosen(engine, address, workers):
         page = write_report(
             RunDir(run, trust_code), out or run / "report.html", images=images, relative_paths=relative_paths
         )
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}"])

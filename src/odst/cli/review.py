@@ -1,12 +1,14 @@
 """odst review."""
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from odst.cli import TrustCode, app
+from odst.cli.results import AsJson, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,7 @@ def review(
     val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
     marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make one offline page to mark what was selected.
 
@@ -49,7 +52,7 @@ def review(
     given |= {"--import": import_, "--marks": marks or None}
     _check_options({name for name, value in given.items() if value is not None}, val_out)
     if val_out:
-        _val_out(run, out, 150 if draws is None else draws, marks or [], serve, port)
+        _val_out(run, out, 150 if draws is None else draws, marks or [], serve, port, as_json)
         return
     from odst.cli.screen import bars
     from odst.report.review import write_review
@@ -62,15 +65,16 @@ def review(
         from odst.run.marks import keep_marks
 
         found = import_marks(folder, import_, round)
-        for line in described(found, keep_marks(folder, import_.stem, found.marks)):
-            echo(line)
+        file = keep_marks(folder, import_.stem, found.marks)
+        about = {"marks": file, "count": len(found.marks), "from": found.kind, "silent": found.silent}
+        show(as_json, about, described(found, file))
         return
     if serve:
-        _serve(folder, round, draws, port)
+        _serve(folder, round, draws, port, as_json)
         return
-    with bars(quiet=True) as console:
+    with bars(quiet=True):
         page = write_review(folder, out or run / "review.html", t=round, draws=draws)
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}"])
 
 
 def _check_options(given: set[str], val_out: bool) -> None:
@@ -93,14 +97,16 @@ def _check_options(given: set[str], val_out: bool) -> None:
         raise UserError(f"{', '.join(stray)}: not with {what}. Leave {'it' if len(stray) == 1 else 'them'} out.")
 
 
-def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path], serve: bool, port: int | None) -> None:
+def _val_out(
+    folder: Path, out: Path | None, draws: int, marks: list[Path], serve: bool, port: int | None, as_json: bool
+) -> None:
     from odst.project.cleaning import check_own, clean, open_cleaning
     from odst.report.val_out_review import render_val_out_review, write_val_out_review
 
     one = open_cleaning(folder)
     if marks:
-        for line in clean(one, marks):
-            echo(line)
+        lines = clean(one, marks)
+        show(as_json, {"says": lines}, lines)
         return
     then = f"Then: odst review {folder} --val-out --marks"
     if serve:
@@ -111,14 +117,15 @@ def _val_out(folder: Path, out: Path | None, draws: int, marks: list[Path], serv
             lambda saved: render_val_out_review(one, draws=draws, saved=saved),
             lambda own: check_own(one, own, "the page's marks"),
             port,
+            as_json,
+            then,
         )
-        echo(f"{then} {file}" if file.exists() else "Nothing was confirmed.")
         return
     page = write_val_out_review(one, out or folder / "val_out.html", draws=draws)
-    echo(f"Open {page.resolve()}\n{then} FILE")
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}", f"{then} FILE"])
 
 
-def _serve(folder: "RunDir", round: int | None, draws: int | None, port: int | None) -> None:
+def _serve(folder: "RunDir", round: int | None, draws: int | None, port: int | None, as_json: bool) -> None:
     from odst.report.review import render_review
     from odst.run.audit import audited_round, check_own, draws_of, fix_draws
 
@@ -138,8 +145,9 @@ def _serve(folder: "RunDir", round: int | None, draws: int | None, port: int | N
         render,
         lambda own: check_own(folder, own, "the page's marks"),
         port,
+        as_json,
+        "Marks:",
     )
-    echo(f"Marks: {file}" if file.exists() else "Nothing was confirmed.")
 
 
 def _offer(
@@ -148,8 +156,10 @@ def _offer(
     render: "Callable[[list[Mark]], str]",
     check: "Callable[[list[Mark]], None]",
     port: int | None,
+    as_json: bool,
+    then: str,
 ) -> None:
-    """Serve until it is interrupted."""
+    """Serve until it is interrupted; `then` is what to do with the file of marks."""
     from odst.locks import lock
     from odst.report.serving import ReviewServer
 
@@ -159,5 +169,8 @@ def _offer(
         suppress(KeyboardInterrupt),  # the way it is meant to end
     ):
         server.render(server.on_file())  # a fault is said here, not in the browser
-        echo(f"Open {server.url}   (Ctrl-C ends)")
+        show(as_json, {"url": server.url, "marks": file}, [f"Open {server.url}   (Ctrl-C ends)"])
+        sys.stdout.flush()  # a program reads the address while the page is offered
         server.serve_forever()
+    if not as_json:
+        show(False, None, [f"{then} {file}" if file.exists() else "Nothing was confirmed."])

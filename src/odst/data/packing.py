@@ -87,7 +87,7 @@ def _build(
             processes = processes_for(sum(counts), decoder, workers)
             batches = from_item(sources, counts, max(0, done - 1), decoder, processes)
         else:
-            batches = read_pieces(out / "building", notes, max(0, done - 1), decoder)
+            batches = read_pieces(out / "building" / "parts", notes, max(0, done - 1), decoder)
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:
@@ -213,8 +213,8 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
         )
-    _concatenate(indexes, out / "index.parquet", numbered=True)
-    _concatenate(rejects, out / "rejected.parquet", numbered=False)
+    concatenate(indexes, out / "index.parquet", numbered=True)
+    concatenate(rejects, out / "rejected.parquet", numbered=False)
     manifest = {
         "format": FORMAT,
         "dtype": decoder.dtype.str if decoder.dtype != np.uint8 else "uint8",
@@ -249,7 +249,7 @@ def _reasons(rejects: Path) -> Counter[str]:
     return Counter({one["values"]: one["counts"] for one in counts})
 
 
-def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
+def concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
     """One file of all parts, the index with the ids in front."""
     schema = pa.schema(list((INDEX if numbered else REJECTED).items()))
     if numbered:

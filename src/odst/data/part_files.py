@@ -57,11 +57,11 @@ def in_two_passes(building: Path) -> bool:
     return not engine().alone or share() is not None or (building / "parts").is_dir()
 
 
-def pieces(sources: Sequence[Source], counts: Sequence[int], decoder: Decoder) -> list[Piece]:
+def pieces(sources: Sequence[Source], counts: Sequence[int], decoder: Decoder, items: int = ITEMS) -> list[Piece]:
     found = []
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
         # batches are cut at the same items as by one process: what a backbone takes together is part of the bits
-        length = count if isinstance(source, Tar) else -(-ITEMS // decoder.part_length) * decoder.part_length
+        length = count if isinstance(source, Tar) else -(-items // decoder.part_length) * decoder.part_length
         found += [Piece(number, start, min(length, count - start)) for start in range(0, count, max(length, 1))]
     return found
 
@@ -70,7 +70,7 @@ def decode_pieces(
     building: Path, reopen: Callable[[], list[Source]], some: list[Piece], decoder: Decoder, name: str
 ) -> list[Note]:
     """The first pass: a file for every part that has none. `reopen` opens the sources elsewhere."""
-    folder = building / "parts"
+    folder = (building / "parts").absolute()
     make = PartDecoder(folder, reopen, some, decoder)
     sizes = [one.items for one in some]
     way = f"Delete {building.parent} to begin anew."
@@ -92,13 +92,17 @@ class PartDecoder:
     decoder: Decoder
 
     def __call__(self) -> Callable[[int], Note]:
-        reader = _Reader(self.reopen(), self.decoder.part_length)
+        parts = reading(self.reopen(), self.decoder.part_length)
 
         def part(number: int) -> Note:
-            batches = decode_parts(reader.parts(self.pieces[number]), self.decoder, 1)
+            batches = decode_parts(parts(self.pieces[number]), self.decoder, 1)
             return write_piece(self.folder, number, batches, self.decoder)
 
         return part
+
+
+def reading(sources: Sequence[Source], length: int) -> Callable[[Piece], Iterator[Part]]:
+    return _Reader(sources, length).parts
 
 
 class _Reader:
@@ -152,13 +156,13 @@ def write_piece(folder: Path, number: int, batches: Iterator[Batch], decoder: De
     return {"items": items, "rows": rows.length}
 
 
-def read_pieces(building: Path, notes: Sequence[Note], start: int, decoder: Decoder) -> Iterator[Batch]:
+def read_pieces(folder: Path, notes: Sequence[Note], start: int, decoder: Decoder) -> Iterator[Batch]:
     """The second pass: everything from item number `start` on, a part at a time."""
     for number, note in enumerate(notes):
         if start >= note["items"]:
             start -= note["items"]
             continue
-        batch = _read(building / "parts", number, note["items"], decoder)
+        batch = _read(folder, number, note["items"], decoder)
         yield batch.cut(start)[1] if start else batch
         start = 0
 

@@ -1,16 +1,17 @@
 """A set that fits in memory, read whole."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from odst.data.decoding import Fit
+from odst.data.items import Source
 from odst.data.sources import open_sources
 from odst.data.vectors import Embedder
-from odst.data.workers import Batch, Refusal, decode_parts, decoder_for, processes_for
+from odst.data.workers import Batch, Record, Refusal, decode_parts, decoder_for, processes_for
 from odst.errors import UserError
 from odst.progress import stage
 
@@ -39,7 +40,6 @@ def read_set(
     `encoder` is a backbone, its spec or opened before: the vectors come beside the images, rounded as a pool's are.
     """
     sources = open_sources(specs)
-    names = ", ".join(source.name for source in sources)
     decoder = decoder_for(sources, size, fit, encoder)
     total = sum(source.count() for source in sources)
     parts = (part for source in sources for part in source.parts(0, decoder.part_length))
@@ -51,10 +51,21 @@ def read_set(
     x = np.concatenate([batch.rows for batch in batches])
     records = [record for batch in batches for record in batch.records]
     rejected = [refusal for batch in batches for refusal in batch.rejected]
+    labels = check_read(sources, records, rejected, labelled)
+    uris, hashes = [record.uri for record in records], [record.hash for record in records]
+    vectors = np.concatenate([batch.vectors for batch in batches if batch.vectors is not None]) if encoder else None
+    return ReadSet(x, labels, uris, hashes, rejected, vectors)
+
+
+def check_read(
+    sources: Sequence[Source], records: Sequence[Record], rejected: Sequence[Refusal], labelled: bool
+) -> list[str] | None:
+    """The label of every record, where they are asked for; one line if a set cannot be used, a warning of what was not."""
+    names = ", ".join(source.name for source in sources)
     if not records:
-        kind = "an image" if decoder.width is None else "a vector"
+        kind = "an image" if sources[0].width is None else "a vector"
         raise UserError(
-            f"{names}: none of its {total} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
+            f"{names}: none of its {len(rejected)} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
         )
     labels = None
     if labelled:
@@ -79,6 +90,4 @@ def read_set(
         first = rejected[0]
         why = f"{first.reason} ({first.detail})" if first.detail else first.reason
         log.warning("%s: %d images could not be used; the first: %s: %s", names, len(rejected), first.uri, why)
-    uris, hashes = [record.uri for record in records], [record.hash for record in records]
-    vectors = np.concatenate([batch.vectors for batch in batches if batch.vectors is not None]) if encoder else None
-    return ReadSet(x, labels, uris, hashes, rejected, vectors)
+    return labels

@@ -67,6 +67,12 @@ class _Noting:
         return part
 
 
+def close_later(name: str) -> None:
+    """For a call with a share that finds every part done: to close the stage is for a call without one."""
+    if (mine := share()) is not None:
+        raise ShareDone(f"{name}: share {mine} is done. The command without --shard closes it.")
+
+
 def writing(folder: Path, doing: str) -> AbstractContextManager[None]:
     """The lock of a command: of the whole folder, or of its share, beside which others hold theirs."""
     mine = share()
@@ -98,7 +104,7 @@ def complete(
     with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
         if todo:
             engine().check([folder, *reads])
-        for i, note in zip(todo, engine().map(_Noting(make, folder), todo), strict=True):
+        for i, note in zip(todo, engine().map(_Noting(make, folder.absolute()), todo), strict=True):
             if isinstance(note, Failed):
                 failed[i] = note.reason
             else:

@@ -175,24 +175,47 @@ def headline(found: dict[str, Any]) -> str:
     )
 
 
-def plan(run: RunDir, *, t: int | None, target: float, delta: float) -> list[str]:
+@dataclass(frozen=True)
+class ClassPlan:
+    selected: int
+    draws: int  # that a page shows
+    error_free: int  # draws that would be enough if none was wrong
+    wrong_allowed: int  # among the draws; below 0 they are not enough
+
+
+@dataclass(frozen=True)
+class Plan:
+    round: int
+    target: float
+    delta_of_a_class: float
+    classes: dict[str, ClassPlan | None]  # None: nothing was selected
+
+    def lines(self) -> list[str]:
+        head = f"{'class':<20} {'selected':>8}  error-free draws for {self.target:g}   wrong ones allowed among {DRAWS}"
+        limits = ", ".join(f"{error_free_draws(one, self.delta_of_a_class):,} for {one:g}" for one in PLANNED)
+        last = f"In sets of any size (δ = {self.delta_of_a_class:.3g} a class): {limits}. All draws must be seen."
+        return [head, *(self._line(name, one) for name, one in self.classes.items()), last]
+
+    def _line(self, name: str, one: ClassPlan | None) -> str:
+        if one is None:
+            return f"{name:<20} {0:>8,}  nothing to certify"
+        allowed = "not enough draws" if one.wrong_allowed < 0 else f"{one.wrong_allowed:,}"
+        every = "" if one.draws == DRAWS else f" of all {one.draws}"
+        return f"{name:<20} {one.selected:>8,}  {one.error_free:>10,}{' ' * 20}{allowed}{every}"
+
+
+def plan(run: RunDir, *, t: int | None, target: float, delta: float) -> Plan:
     """How many error-free draws each class needs, beforehand."""
     check_promise(target, delta)
-    sets = ranked(run, audited_round(run, t))
+    t = audited_round(run, t)
+    sets = ranked(run, t)
     share = share_of(delta, sets)
-    lines = [f"{'class':<20} {'selected':>8}  error-free draws for {target:g}   wrong ones allowed among {DRAWS}"]
+    classes: dict[str, ClassPlan | None] = {}
     for one in sets:
-        if not len(one):
-            lines.append(f"{one.name:<20} {0:>8,}  nothing to certify")
-            continue
-        n = min(DRAWS, len(one))
-        allowed = most_wrong(len(one), n, target, share)
-        lines.append(
-            f"{one.name:<20} {len(one):>8,}  {error_free_draws(target, share, len(one)):>10,}"
-            f"{' ' * 20}{'not enough draws' if allowed < 0 else f'{allowed:,}'}{'' if n == DRAWS else f' of all {n}'}"
-        )
-    limits = ", ".join(f"{error_free_draws(one, share):,} for {one:g}" for one in PLANNED)
-    return [*lines, f"In sets of any size (δ = {share:.3g} a class): {limits}. All draws must be seen."]
+        m, n = len(one), min(DRAWS, len(one))
+        found = ClassPlan(m, n, error_free_draws(target, share, m), most_wrong(m, n, target, share)) if m else None
+        classes[one.name] = found
+    return Plan(t, target, share, classes)
 
 
 def certified_rows(run: RunDir, t: int | None = None) -> pa.Table:

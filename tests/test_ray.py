@@ -171,7 +171,7 @@ def test_nodes_predict_and_evaluate_a_large_source_as_this_machine_does(
     np.savez(tmp_path / "x.npz", x=x, labels=np.array(list("23589"))[np.arange(2100) % 5])
     for name, more in (("here", ()), ("there", on(cluster))):
         out = tmp_path / name
-        table, measures = ("--csv", out / "a.csv", "--parquet", out / "a.parquet"), ("--json", out / "m.json")
+        table, measures = ("--csv", out / "a.csv", "--parquet", out / "a.parquet"), ("--save", out / "m.json")
         here("predict", digits, tmp_path / "x.npz", *table, "--device", "cpu", *more)
         here("evaluate", digits, "--on", tmp_path / "x.npz", *measures, "--device", "cpu", *more)
     assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")

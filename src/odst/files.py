@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,20 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that takes its name on success, and is gone on failure."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
+    temporary.mkdir()
+    try:
+        yield temporary
+        temporary.rename(out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
 from odst.classifier.scanning import decoder_of, look
 from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
@@ -64,12 +64,28 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | No
     Sources that cannot be read are refused at once, before the first answer is asked for. Into `folder` go the parts of
     other machines (scanning.py).
     """
-    sources = _open(specs)
-    decoder = decoder_of(classifier, sources, fit)
-    reopen = partial(_open, [absolute_spec(spec, Path.cwd()) for spec in specs])
-    batches = look(classifier, sources, decoder, reopen, folder, "predict")
+    sources = opened(classifier, specs)
+    runs = [list(some) for _, some in groupby(range(len(sources)), lambda i: sources[i].width)]
+    decoders = [decoder_of(classifier, sources[some[0] : some[-1] + 1], fit) for some in runs]
+    whole_specs = [absolute_spec(spec, Path.cwd()) for spec in specs]
+    looks = []
+    for some, decoder in zip(
+        runs, decoders, strict=True
+    ):  # pictures, and pools with their vectors: each as they are read
+        own = slice(some[0], some[-1] + 1)
+        place = folder if folder is None or len(runs) == 1 else folder / f"from-{own.start}"
+        reopen = partial(opened, classifier, whole_specs, own)
+        looks.append(look(classifier, sources[own], decoder, reopen, place, "predict"))
     close_later("predict")
-    return (_answers(classifier, batch) for batch in batches)
+    return (_answers(classifier, batch) for batches in looks for batch in batches)
+
+
+def opened(classifier: Classifier, specs: list[str], some: slice = slice(None)) -> list[Source]:
+    """The sources that the specs name, or some of them; for a run on embeddings the vectors of a pool, not its thumbnails."""
+    sources = _open(specs)[some]
+    pictures = len(classifier.shape) == 1 and any(source.width is None for source in sources)
+    encoding = classifier.encoding if pictures else None
+    return sources if encoding is None else [encoding.stored(source) for source in sources]
 
 
 def _open(specs: list[str]) -> list[Source]:
@@ -106,8 +122,11 @@ def readable(uri: str) -> str:
     return unquote_to_bytes(text).decode("utf-8", "backslashreplace")
 
 
-def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None) -> Iterator[list[Answer]]:
-    """Pass the blocks on as they are written, to the terminal where no file is named. The files appear when all are."""
+def write_answers(
+    blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None, *, tell: bool = True
+) -> Iterator[list[Answer]]:
+    """Pass the blocks on as they are written, to the terminal where no file is named, if that is to `tell` them. The files
+    appear when all are."""
     with ExitStack() as stack:
         table = lines = None
         if parquet is not None:
@@ -115,7 +134,7 @@ def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Pat
         if csv is not None:
             file = stack.enter_context(whole(csv))
             lines = csv_module.writer(stack.enter_context(open(file, "w", newline="", encoding="utf-8")))
-        elif parquet is None:
+        elif parquet is None and tell:
             if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that a path has
                 sys.stdout.reconfigure(errors="backslashreplace")
             lines = csv_module.writer(sys.stdout, lineterminator="\n")

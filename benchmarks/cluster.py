@@ -36,24 +36,28 @@ from odst.method.stored import Labeller
 WORKERS, K, SIDE = 2, 10, 32
 
 
+NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
+
+
 @contextmanager
-def cluster() -> Iterator[str]:
-    """Two nodes that see nothing but this machine."""
+def cluster() -> Iterator[Any]:
+    """A node that sees nothing but this machine; `add_node(**NODE)` makes it two."""
     root = str(Path(__file__).parents[1])
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_health_check_initial_delay_ms": "1000",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_failure_threshold": "4",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
     }
     import ray
     from ray.cluster_utils import Cluster
 
-    own = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
-    made = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    made.add_node(**own)
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
-        yield made.address
+        yield made
     finally:
         ray.shutdown()
         made.shutdown()
@@ -183,10 +187,11 @@ def main() -> None:
     quick = parser.parse_args().quick
     count, images, turns = (500, 10**6, 2) if quick else (10_000, 8 * 10**7, 4)
     m = 1 << 16 if quick else 1 << 17
-    with cluster() as address, tempfile.TemporaryDirectory() as place:
+    with cluster() as made, tempfile.TemporaryDirectory() as place:
         from odst.engine.ray import OnRay
 
-        ray, plain, folder = OnRay(address, WORKERS), Local(WORKERS), Path(place)
+        made.add_node(**NODE)
+        ray, plain, folder = OnRay(made.address, WORKERS), Local(WORKERS), Path(place)
         x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype=np.uint8, shape=(m, SIDE, SIDE, 3))
         for start in range(0, m, 8192):
             x[start : start + 8192] = np.random.default_rng(start).integers(256, size=(8192, SIDE, SIDE, 3))

@@ -13,8 +13,8 @@ from odst.run.config import Config, parse_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
 from odst.run.forecast import forecast
-from odst.run.identity import network_key
 from odst.vision.networks import make_network
+from odst.vision.weights import network_key
 from runs import bar_world
 
 NETWORK = """

@@ -256,7 +256,7 @@ def test_timm_is_used_where_it_imports_and_explained_where_not() -> None:
     try:
         import timm  # noqa: F401
     except Exception:
-        with pytest.raises(UserError, match=r"timm:resnet18 needs timm.*Install timm"):
+        with pytest.raises(UserError, match=r"timm:resnet18: needs timm.*pip install timm"):
             image_network("timm:resnet18")
     else:
         assert image_network("timm:resnet18")(torch.rand(2, 3, 32, 32)).shape == (2, 10)

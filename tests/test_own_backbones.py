@@ -1,5 +1,7 @@
 """Encoders that a user brings: exported ones (onnx:FILE), and a state dict with the function that makes its network."""
 
+import importlib
+import linecache
 import shutil
 import sys
 import warnings
@@ -70,6 +72,29 @@ def test_an_onnx_file_for_one_picture_at_a_time_takes_many(tmp_path):
     spec = exported(Flat(), tmp_path / "one.onnx", torch.rand(1, 3, 16, 16), batch=False)
     images = noise(5, 16)
     np.testing.assert_allclose(open_backbone(spec)(images), by_hand(images), atol=1e-5)
+
+
+def test_a_pictures_vector_is_the_same_whichever_stand_beside_it(tmp_path):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(192, 3, 384, batch_first=True, dropout=0)
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.mix, self.out = nn.Conv2d(3, 192, 16, 16), layer, nn.Linear(192, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.mix(self.cut(x).flatten(2).transpose(1, 2)).mean(1))
+
+    spec = exported(Attention(), tmp_path / "e.onnx", torch.rand(2, 3, 64, 64))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    backbone, images = open_backbone(spec), noise(37, 64)
+    torch.set_num_threads(before)
+    together = backbone(images)
+    for n in (1, 3, 5):
+        some = np.concatenate([backbone(images[i : i + n]) for i in range(0, 37, n)])
+        np.testing.assert_array_equal(some, together)
 
 
 def test_an_onnx_file_that_takes_bytes_gets_bytes(tmp_path):
@@ -158,10 +183,48 @@ def test_a_state_dict_and_a_factory_make_a_backbone(own_network):
     assert (backbone.identity.size, backbone.identity.dimension, backbone.runtime) == (24, 5, "torch")
 
 
-def test_a_factory_is_not_imported_without_trust(own_network):
-    with pytest.raises(UserError, match="importing my_encoders runs its code"):
-        open_backbone("torch:weights.pt#my_encoders:make@24", trust_code=False)
-    assert "my_encoders" not in sys.modules
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("my_encoders.py", "nn.ReLU()", "nn.Sigmoid()"),
+        ("my_encoders.py", "return torch.relu(", "return torch.sigmoid("),
+        ("my_parts.py", "nn.Tanh()", "nn.Sigmoid()"),
+    ],
+)
+def test_other_code_for_the_same_weights_is_another_backbone(own_network, file, before, after):
+    """Elsewhere the same file of code is the same one."""
+    factories = (
+        "import torch\nfrom torch import nn\nimport my_parts\n\nclass Last(nn.Module):\n    def forward(self, x):\n"
+    )
+    factories += "        return torch.relu(x)\n\ndef make():\n    return nn.Sequential(nn.Conv2d(3, 5, 3, 2), nn.ReLU(), Last(),"
+    factories += " my_parts.squash(), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    parts = "from torch import nn\n\ndef squash():\n    return nn.Tanh()\n"
+    identities = []
+    for change in (False, False, True):
+        Path("my_encoders.py").write_text(factories)
+        Path("my_parts.py").write_text(parts)
+        if change:
+            text = Path(file).read_text()
+            assert before in text
+            Path(file).write_text(text.replace(before, after))
+        for name in ("my_encoders", "my_parts"):
+            sys.modules.pop(name, None)
+        shutil.rmtree("__pycache__", ignore_errors=True)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        identities.append(open_backbone("torch:weights.pt#my_encoders:make@24").identity)
+    assert identities[0] == identities[1] != identities[2]
+
+
+def test_an_encoder_that_draws_at_random_is_refused(own_network):
+    Path("my_encoders.py").write_text(
+        FACTORY.replace("import nn\n", "import nn\nfrom torch.nn.functional import dropout\n", 1)
+        + "\nclass Masked(nn.Sequential):\n    def forward(self, x):\n        return super().forward(dropout(x, 0.5))\n"
+        "\ndef masked():\n    return Masked(*make())\n"
+    )
+    with pytest.raises(UserError, match="it gives one picture two vectors") as error:
+        open_backbone("torch:weights.pt#my_encoders:masked@24")
+    one_line(error)
 
 
 @pytest.mark.parametrize(

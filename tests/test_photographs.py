@@ -1,12 +1,15 @@
 """`odst init` on photographs: a backbone where there is one, and what a phone or a desktop leaves in folders."""
 
 import csv
+import shutil
 import sys
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -14,6 +17,7 @@ import tiny_encoder
 from commands import fails, odst
 from odst.data.decoding import decode, readable
 from odst.data.features import list_features
+from odst.project.photographs import typical_size
 from odst.vision.packaged import PACKAGED
 from odst.vision.sheets import CELL
 from test_run_features import written
@@ -60,6 +64,36 @@ def test_an_own_backbone_file_is_found_from_anywhere(folders: Path, monkeypatch:
     ran = odst("run", "../project/odst.toml", "--out", "run", "--quiet", *short)
     assert ran.code == 0, ran.err
     assert odst("predict", "run", "../labelled/across", "--trust-code").code == 0
+
+
+def test_the_size_is_that_of_the_pool_and_not_of_what_stands_first_in_it(folders: Path) -> None:
+    for i in range(400):  # a folder of icons, and of what is no picture, before the photographs
+        Image.new("RGB", (16, 16), (i % 256, i // 2, 9)).save(f"pool/00-icon-{i:04d}.png")
+    shutil.copytree("pool", "photos")
+    for i in range(4000):
+        Image.new("RGB", (300, 220), (i % 256, i // 16, 9)).save(f"photos/photo-{i:04d}.png", compress_level=0)
+    assert typical_size(["pool"]) == (16, 16)
+    assert typical_size(["photos"]) == (300, 220)
+    rows = [np.full((size, size, 3), 9, np.uint8) for size in (16, 80)]
+    np.save("small.npy", np.stack([rows[0]] * 300))
+    np.save("large.npy", np.stack([rows[1]] * 3000))
+    assert typical_size(["small.npy", "large.npy"]) == (80, 80)
+    table = {"image": [{"bytes": Path(f).read_bytes()} for f in sorted(Path("photos").glob("*.png"))[:1500]]}
+    pq.write_table(pa.table(table), "photos.parquet", row_group_size=100)
+    assert typical_size(["photos.parquet"]) == (300, 220)
+
+
+def test_a_backbone_that_is_asked_for_is_taken_where_what_was_looked_at_is_no_picture(folders: Path) -> None:
+    tiny_encoder.save(Path("encoder.pth"))
+    for i in range(4000):
+        Path(f"pool/{'!' if i < 20 else 'z'}{i:04d}.png").write_bytes(b"no picture")  # pictures are number 20 to 169
+    assert typical_size(["pool"]) is None
+    begun = odst("init", ".", "--backbone", "torch:encoder.pth#tiny_encoder:make@24", "--size", 16)
+    assert begun.code == 0, begun.err
+    assert tomllib.loads(Path("odst.toml").read_text())["model"]["backbone"].startswith("torch:")
+    np.save("vectors.npy", np.zeros((5, 4), np.float32))
+    said = fails("init", "p", "--labelled", "labelled", "--pool", "vectors.npy", "--backbone", "efficientnet-lite1")
+    assert "the pool holds vectors already" in said
 
 
 def test_the_sheet_shows_the_originals_and_not_the_thumbnails(folders: Path) -> None:

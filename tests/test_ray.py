@@ -70,11 +70,12 @@ def local(pictures: Path, tmp_path_factory) -> Path:
     return out
 
 
-def test_two_nodes_build_the_pool_of_one_process(cluster, pictures: Path, local: Path, tmp_path: Path):
-    here(*build(pictures, tmp_path / "pool", *on(cluster)))
+def test_two_nodes_build_the_pool_of_one_process(cluster, pictures: Path, local: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the nodes stand elsewhere
+    here(*build(pictures, Path("pool"), *on(cluster)))
     assert artefacts(tmp_path / "pool") == artefacts(local)
     assert len(open_pool(local)) == SOURCES * (ROWS - 1) - (SOURCES - 2)
-    here("pool", "verify", tmp_path / "pool", *on(cluster))
+    here("pool", "verify", "pool", *on(cluster))
 
 
 def test_shares_in_any_order_one_of_them_killed_and_a_closing_call_build_it_too(
@@ -129,13 +130,14 @@ def test_nodes_that_label_guard_and_look_write_what_this_machine_does(
     assert len(artefacts(tmp_path / "here" / "logits")) == 1 + 18  # and the manifest
 
 
-def test_nodes_embed_a_pool_as_this_machine_does(cluster, local: Path, tmp_path: Path):
+def test_nodes_embed_a_pool_as_this_machine_does(cluster, local: Path, tmp_path: Path, monkeypatch):
     import tiny_encoder
 
-    spec = tiny_encoder.save(tmp_path / "tiny.pt")
+    monkeypatch.chdir(tmp_path)
+    spec = tiny_encoder.save(Path("tiny.pt"))
     for name, more in (("here", ()), ("there", on(cluster))):
         shutil.copytree(local, tmp_path / name)
-        here("pool", "embed", tmp_path / name, "--embed", spec, "--from-pixels", *more)
+        here("pool", "embed", name, "--embed", spec, "--from-pixels", *more)
     made = artefacts(tmp_path / "there")
     assert made == artefacts(tmp_path / "here")
     assert any(name.startswith("features/") and name.endswith(".npy") for name in made)
@@ -151,8 +153,11 @@ def digits(tmp_path_factory) -> Path:
     return out
 
 
-def test_a_run_of_the_digits_on_two_nodes_has_the_hashes_of_the_local_one(cluster, digits: Path, tmp_path: Path):
-    here("run", "digits", "--out", tmp_path / "there", *SHORT, *on(cluster))
+def test_a_run_of_the_digits_on_two_nodes_has_the_hashes_of_the_local_one(
+    cluster, digits: Path, tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    here("run", "digits", "--out", "there", *SHORT, *on(cluster))
     assert artefacts(tmp_path / "there") == artefacts(digits)
     assert (digits / "round-3" / "selection.parquet").is_file()
 

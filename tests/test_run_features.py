@@ -19,6 +19,7 @@ import odst
 import tiny_encoder
 from commands import fails
 from commands import odst as command
+from odst.classifier.evaluate import labelled_source
 from odst.data.decoding import decode
 from odst.data.embedding import embed_pool
 from odst.data.encoding import CachedEmbedder, Encoding
@@ -223,7 +224,7 @@ def test_the_export_holds_backbone_and_head(run: Path, world: Path, tmp_path: Pa
     assert given.type == "tensor(uint8)" and given.shape[1:] == [24, 24, 3]
     _, x = rows_of(world / "test")
     x = np.stack([np.asarray(Image.fromarray(row).resize((24, 24), Image.Resampling.BICUBIC)) for row in x])
-    (p,) = session.run(None, {given.name: x})
+    p, _ = session.run(None, {given.name: x})
     np.testing.assert_allclose(
         p, odst.load(run, trust_code=True).predict_proba(x), atol=2e-3
     )  # whose vectors are rounded to float16
@@ -365,6 +366,31 @@ def test_a_packed_set_is_read_by_its_column_and_never_by_its_thumbnails(world: P
         both.x[: len(both.x) - len(folder.x)], encoding.read(str(world / "test"), 16, "crop").x
     )
     np.testing.assert_array_equal(both.x[-len(folder.x) :], folder.x)
+
+
+def test_a_pool_is_predicted_by_its_column_and_never_by_its_thumbnails(run: Path, world: Path, tmp_path: Path) -> None:
+    """Thumbnails of 4 pixels: enlarged they would say something else of nearly every picture."""
+    spec = f"torch:{world / 'encoder.pth'}#tiny_encoder:make@24"
+
+    def answers(*sources: Path | str) -> list[tuple[str, str, float]]:
+        done = command("predict", run, "--trust-code", *sources, "--parquet", tmp_path / "answers.parquet")
+        assert done.code == 0, done.err
+        table = pq.read_table(tmp_path / "answers.parquet")
+        return list(zip(*(table[name].to_pylist() for name in ("source", "class", "confidence")), strict=True))
+
+    files, other = answers(world / "test"), answers(world / "val_out")
+    (tmp_path / "pools").mkdir()
+    packed = tmp_path / "pools" / "packed"
+    build_pool(world / "test", packed, size=4)
+    said = fails("predict", run, "--trust-code", packed)
+    assert f"odst pool embed {packed}" in said
+    embed_pool(packed, spec)
+    assert answers(packed) == files
+    assert answers(world / "val_out", packed, world / "val_out") == [*other, *files, *other]
+    assert answers(tmp_path / "pools" / "*") == files
+    classifier = odst.load(run, trust_code=True)
+    logits = [labelled_source(classifier, str(one), "crop")[0] for one in (world / "test", tmp_path / "pools" / "*")]
+    np.testing.assert_array_equal(*logits)
 
 
 def test_a_pool_made_square_in_another_way_is_refused(world: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from odst.classifier.load import load
 from odst.data.checks import UNKNOWN, check_data
 from odst.data.images import Data
 from odst.evaluation.metrics import auroc, confidence_log_odds, error
-from odst.method.calibration import probabilities
+from odst.method.calibration import probabilities, top_log_odds
 from odst.run.directory import RunDir
 from odst.seeds import stream
 from odst.vision.corruptions import CORRUPTIONS
@@ -349,6 +350,29 @@ def test_onnx_and_torch_agree_and_the_file_knows_its_classes(run: RunDir, world:
     notes = session.get_modelmeta().custom_metadata_map
     assert json.loads(notes["classes"]) == list(CLASSES)
     assert json.loads(notes["thresholds"]) == list(classifier.thresholds.values())
+
+
+def test_an_exported_file_labels_by_its_own_words_what_predict_labels(run: RunDir, world: Data, tmp_path: Path) -> None:
+    """Where all probabilities are 1 in float32, and so are the thresholds; one class closed, one open to all."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra odst[onnx] is not installed")
+    x = np.concatenate([world.test.x, world.pool.x])
+    sharp = replace(load(run.path, device="cpu"), temperature=0.005)
+    c, odds = top_log_odds(sharp.logits(x), sharp.temperature)
+    middles = [float(np.median(odds[c == k])) for k in range(3)]
+    assert min(middles) > 40 and set(np.float32(1 / (1 + np.exp(-np.array(middles))))) == {1}
+    for tau in (middles, [middles[0], np.inf, -np.inf]):
+        classifier = replace(sharp, tau=np.array(tau))
+        export_onnx(classifier, tmp_path / "m.onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+        notes = session.get_modelmeta().custom_metadata_map
+        names, least = json.loads(notes["classes"]), [float(one) for one in json.loads(notes["log_odds_thresholds"])]
+        (found,) = session.run(["log_odds"], {"images": x})
+        best = found.argmax(axis=1)
+        labels = [names[k] if row[k] > least[k] else "unknown" for k, row in zip(best, found, strict=True)]
+        off = np.abs(odds - np.array(tau)[c]) > 0.05  # the image that the threshold was taken from may fall either way
+        wanted = np.array(classifier.predict(x))
+        assert (np.array(labels)[off] == wanted[off]).all() and off.sum() >= len(x) - 3
+        assert {"unknown", *CLASSES} - {CLASSES[1]} <= set(wanted)
 
 
 @pytest.mark.slow

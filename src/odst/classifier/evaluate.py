@@ -14,7 +14,7 @@ from odst.data.part_files import reopening
 from odst.data.pool import is_packed
 from odst.data.reading import check_read
 from odst.data.sets import class_numbers
-from odst.data.sources import open_sources, split_spec
+from odst.data.sources import open_sources
 from odst.errors import UserError
 from odst.evaluation.corruptions import corruption_errors, published_corruption_errors, published_labels
 from odst.evaluation.metrics import classifier_measures, detector_measures
@@ -98,7 +98,7 @@ def _score(
 ) -> Scored:
     sources = open_sources(spec)
     # the rows of a packed pool have their vectors beside them, where the classifier is to see vectors
-    stored = len(classifier.shape) == 1 and is_packed(split_spec(spec)[0])
+    stored = len(classifier.shape) == 1 and any(is_packed(Path(source.name)) for source in sources)
     if images or stored or not is_large(sources):
         read = classifier.read(spec, fit, labelled=labelled)
         return Scored(classifier.logits(read.x, name), read.labels, read.x)

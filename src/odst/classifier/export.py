@@ -19,6 +19,7 @@ from odst.errors import UserError
 from odst.files import whole
 from odst.method.labelling import as_input
 from odst.run.directory import RunDir
+from odst.run.round_note import number_to_json
 from odst.seeds import stream
 from odst.vision.backbones import Backbone, onnx_file, open_backbone
 from odst.vision.runtimes import filled
@@ -28,7 +29,8 @@ OPSET = 18
 
 
 class Calibrated(nn.Module):
-    """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities out.
+    """What leaves the house: uint8 images (n, height, width, 3) or features (n, d) in, calibrated probabilities and the log-odds
+    log(p / (1 - p)) of each out, (n, K) both. Thresholds are on log-odds: a probability in float32 is soon a plain 1.
 
     With a backbone inside it takes images where the model takes vectors. Only its vectors are not rounded to float16.
     """
@@ -37,16 +39,27 @@ class Calibrated(nn.Module):
         super().__init__()
         self.model, self.temperature, self.backbone = model, temperature, backbone
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = as_input(x)
-        vectors = x if self.backbone is None else self.backbone(x)
-        return torch.softmax(self.model(vectors) / self.temperature, dim=1)
+        z = self.model(x if self.backbone is None else self.backbone(x)) / self.temperature
+        best = torch.arange(z.shape[1]) == z.argmax(dim=1, keepdim=True)
+        # as calibration.log_odds: 1 - p cancels where p is near 1, and that can be the most probable class alone
+        log_p = z - _log_sum(z)
+        others = _log_sum(z.masked_fill(best, -1e30))
+        odds = torch.where(best, z - others, log_p - torch.log(1 - log_p.exp().masked_fill(best, 0)))
+        return torch.softmax(z, dim=1), odds
+
+
+def _log_sum(z: torch.Tensor) -> torch.Tensor:
+    """log of the sum of exp(z), in plain steps: ONNX Runtime's own is wrong where one of them is -inf."""
+    top = z.amax(dim=1, keepdim=True)
+    return top + torch.log(torch.exp(z - top).sum(dim=1, keepdim=True))
 
 
 def export_onnx(classifier: Classifier, file: Path) -> float:
     """Write the classifier with normalisation, temperature and softmax inside, and return the largest difference to torch.
 
-    The file's metadata hold the classes, their thresholds as probabilities, and where it came from.
+    The file's metadata hold the classes, their thresholds as log-odds and how they apply, and where it came from.
     """
     onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
     _needed("onnxscript")
@@ -67,10 +80,12 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
         onnx.checker.check_model(proto)
         temporary.write_bytes(proto.SerializeToString())
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
-        difference = float(np.abs(_run(session, x) - expected).max())
-        if not difference <= TOLERANCE:
+        p, odds = _run(session, x)
+        difference = float(np.abs(p - expected[0]).max())
+        slack = np.abs(odds - expected[1]).max() / max(1.0, np.abs(expected[1]).max())
+        if not (difference <= TOLERANCE and slack <= 10 * TOLERANCE):
             raise UserError(
-                f"{file}: onnxruntime and torch differ by {difference:.1e}, more than {TOLERANCE}. Nothing was written; "
+                f"{file}: onnxruntime and torch differ by {max(difference, slack):.1e}, more than {TOLERANCE}. Nothing was written; "
                 "this network does not export faithfully."
             )
     return difference
@@ -96,7 +111,7 @@ def _exported(module: nn.Module, x: np.ndarray) -> Any:
             module,
             (torch.from_numpy(x[:2]),),
             input_names=["images" if x.ndim == 4 else "features"],
-            output_names=["probabilities"],
+            output_names=["probabilities", "log_odds"],
             dynamic_shapes=({0: torch.export.Dim("n")},),
             opset_version=OPSET,
             dynamo=True,
@@ -107,17 +122,17 @@ def _exported(module: nn.Module, x: np.ndarray) -> Any:
 
 
 @torch.inference_mode()
-def _answers(module: nn.Module, x: np.ndarray) -> np.ndarray:
-    return module(torch.from_numpy(x)).numpy()
+def _answers(module: nn.Module, x: np.ndarray) -> list[np.ndarray]:
+    return [one.numpy() for one in module(torch.from_numpy(x))]
 
 
-def _run(session: Any, x: np.ndarray) -> np.ndarray:
+def _run(session: Any, x: np.ndarray) -> list[np.ndarray]:
     """In pieces of as many rows as the graph takes, if that is a fixed number; the last one is filled up."""
     (given,) = session.get_inputs()
     n = given.shape[0] if isinstance(given.shape[0], int) else len(x)
     rows = filled(x, n)
-    pieces = [session.run(None, {given.name: rows[i : i + n]})[0] for i in range(0, len(rows), n)]
-    return np.concatenate(pieces)[: len(x)]
+    pieces = [session.run(None, {given.name: rows[i : i + n]}) for i in range(0, len(rows), n)]
+    return [np.concatenate(some)[: len(x)] for some in zip(*pieces, strict=True)]
 
 
 def example(classifier: Classifier, n: int = 32) -> np.ndarray:
@@ -140,7 +155,9 @@ def _metadata(classifier: Classifier) -> dict[str, str]:
         **({} if encoding is None else {"encoder": json.dumps(encoding.to_json())}),
         "classes": json.dumps(list(classifier.classes), ensure_ascii=False),
         "thresholds": json.dumps([thresholds[name] for name in classifier.classes]),
-        "unknown": "the most probable class counts only above its threshold",
+        "log_odds_thresholds": json.dumps([number_to_json(one) for one in classifier.tau]),
+        "unknown": 'the class with the largest log_odds counts only if they exceed its log_odds_thresholds ("inf": never); '
+        "`thresholds` are the same as probabilities, for people: rounded, they may read 1.0",
         "round": str(classifier.round),
         "model_hash": run.note(classifier.round)["model_hash"],
     }

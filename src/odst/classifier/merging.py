@@ -1,4 +1,4 @@
-"""A backbone that is an ONNX file and a classifier, as one graph: bytes in, probabilities out."""
+"""A backbone that is an ONNX file and a classifier, as one graph: bytes in, probabilities and log-odds out."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from odst.vision.sessions import needed, open_session
 
 def merged(file: Path, normalise: Normalise | None, size: int, classifier: Any) -> Any:
     """A ModelProto: `images`, uint8 (n, size, size, 3), through the encoder of `file` into `classifier`, a ModelProto that
-    takes vectors and gives `probabilities`. Where the encoder was exported for a fixed number of pictures, so is this."""
+    takes vectors. Where the encoder was exported for a fixed number of pictures, so is this."""
     onnx, compose = needed("onnx"), needed("onnx.compose")
     layout = layout_of(file, open_session(str(file), 1))
     try:

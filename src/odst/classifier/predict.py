@@ -64,12 +64,28 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | No
     Sources that cannot be read are refused at once, before the first answer is asked for. Into `folder` go the parts of
     other machines (scanning.py).
     """
-    sources = _open(specs)
-    decoder = decoder_of(classifier, sources, fit)
-    reopen = partial(_open, [absolute_spec(spec, Path.cwd()) for spec in specs])
-    batches = look(classifier, sources, decoder, reopen, folder, "predict")
+    sources = opened(classifier, specs)
+    runs = [list(some) for _, some in groupby(range(len(sources)), lambda i: sources[i].width)]
+    decoders = [decoder_of(classifier, sources[some[0] : some[-1] + 1], fit) for some in runs]
+    whole_specs = [absolute_spec(spec, Path.cwd()) for spec in specs]
+    looks = []
+    for some, decoder in zip(
+        runs, decoders, strict=True
+    ):  # pictures, and pools with their vectors: each as they are read
+        own = slice(some[0], some[-1] + 1)
+        place = folder if folder is None or len(runs) == 1 else folder / f"from-{own.start}"
+        reopen = partial(opened, classifier, whole_specs, own)
+        looks.append(look(classifier, sources[own], decoder, reopen, place, "predict"))
     close_later("predict")
-    return (_answers(classifier, batch) for batch in batches)
+    return (_answers(classifier, batch) for batches in looks for batch in batches)
+
+
+def opened(classifier: Classifier, specs: list[str], some: slice = slice(None)) -> list[Source]:
+    """The sources that the specs name, or some of them; for a run on embeddings the vectors of a pool, not its thumbnails."""
+    sources = _open(specs)[some]
+    pictures = len(classifier.shape) == 1 and any(source.width is None for source in sources)
+    encoding = classifier.encoding if pictures else None
+    return sources if encoding is None else [encoding.stored(source) for source in sources]
 
 
 def _open(specs: list[str]) -> list[Source]:

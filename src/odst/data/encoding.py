@@ -15,9 +15,10 @@ from odst.data.decoding import Fit, fit_array
 from odst.data.features import has_features, open_features
 from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images, is_image
+from odst.data.items import Source
 from odst.data.pool import is_packed, open_pool
 from odst.data.reading import ReadSet, read_set
-from odst.data.sources import open_source, split_spec
+from odst.data.sources import open_sources
 from odst.data.vectors import Embedder
 from odst.errors import UserError
 from odst.progress import stage
@@ -96,20 +97,24 @@ class Encoding:
         """A set with vectors in place of its images. Rows of a packed pool have theirs in its column already: its pixels are
         too few to make them again."""
         every = [specs] if isinstance(specs, str | Path) else list(specs)
-        if any(is_packed(split_spec(spec)[0]) for spec in every):
+        if any(_is_pool(source) for source in open_sources(every)):
             return _concatenated([self._read_one(spec, size, fit, labelled) for spec in every])
         return self._read(every, size, fit, labelled)
 
-    def _read_one(self, spec: str | Path, size: int, fit: Fit, labelled: bool) -> ReadSet:
-        path, _ = split_spec(spec)
-        if not is_packed(path) or (self.side is not None and not has_features(path, self.identity)):
-            return self._read([spec], size, fit, labelled)
-        source, pool = open_source(spec), open_pool(path)
+    def stored(self, source: Source) -> Source:
+        """The vectors of a packed pool in place of its pixels; any other source as it is, and a pool without a column where
+        stored pixels are what the backbone is shown."""
+        if not _is_pool(source) or (self.side is not None and not has_features(Path(source.name), self.identity)):
+            return source
         assert isinstance(source, ArraySource)
-        ids = source.rows
-        labels = [str(one) for one in source.labels[ids]] if labelled else None
-        x = open_features(path, self.identity).x[ids]  # without a column: one line that says how to make it
-        return ReadSet(x, labels, list(pool.source(ids)), list(pool.content_hash(ids)), [])
+        x = open_features(Path(source.name), self.identity).x  # without a column: one line that says how to make it
+        return ArraySource(Path(source.name), x, rows=source.rows, sources=source.sources, labels=source.labels)
+
+    def _read_one(self, spec: str | Path, size: int, fit: Fit, labelled: bool) -> ReadSet:
+        sources = [self.stored(source) for source in open_sources(spec)]
+        if all(source.width is None for source in sources):
+            return self._read([spec], size, fit, labelled)
+        return _concatenated([_column(source, labelled) for source in sources])
 
     def _read(self, specs: Sequence[str | Path], size: int, fit: Fit, labelled: bool) -> ReadSet:
         if self.side is None:
@@ -139,6 +144,20 @@ class Encoding:
         if self.side is not None:
             row = fit_array(row, self.side, fit, 1)
         return fit_array(row, self.identity.size, fit, 1)
+
+
+def _is_pool(source: Source) -> bool:
+    return source.width is None and is_packed(Path(source.name))
+
+
+def _column(source: Source, labelled: bool) -> ReadSet:
+    if not isinstance(source, ArraySource) or source.width is None:
+        raise UserError(
+            f"{source.name}: it is no pool, as those beside it are. Name pools and other sources one by one."
+        )
+    pool, ids = open_pool(Path(source.name)), source.rows
+    labels = [str(one) for one in source.labels[ids]] if labelled else None
+    return ReadSet(source.array[ids], labels, list(pool.source(ids)), list(pool.content_hash(ids)), [])
 
 
 def _concatenated(sets: list[ReadSet]) -> ReadSet:

@@ -90,10 +90,13 @@ class OnRay:
         task = self.ray.remote(**where)(_task)
         name, kept = hashlib.sha256(blob).hexdigest(), self.ray.put(make)
         ahead = self.window if self.workers else 2 * self.window  # one to do, one to come; nodes may join
+        here = str(Path.cwd())
         waiting: deque[Any] = deque()
         try:
             for item in items:
-                waiting.append(task.remote(name, [kept], item))  # in a list: fetched only where it is not there yet
+                waiting.append(
+                    task.remote(name, [kept], item, here)
+                )  # in a list: fetched only where it is not there yet
                 if len(waiting) >= ahead:
                     yield self._note(waiting.popleft())
             while waiting:
@@ -142,7 +145,7 @@ class OnRay:
                 "again and give the same command."
             ) from None
         if isinstance(answer, _Told):
-            raise UserError(answer.line)
+            raise UserError(str(answer))
         return answer
 
     def check(self, folders: Iterable[Path]) -> None:
@@ -203,17 +206,16 @@ class OnRay:
 class _Told(str):
     """A UserError on its way through Ray, which would wrap an exception."""
 
-    @property
-    def line(self) -> str:
-        return str(self)
-
 
 _state: dict[str, Callable[[Any], Any]] = {}  # of this worker: the last thing made
 
 
-def _task(name: str, kept: list[Any], item: Any) -> Any:
+def _task(name: str, kept: list[Any], item: Any, folder: str) -> Any:
+    """`folder` is where the command was given: what a worker is told may be named from there."""
     import ray
 
+    with suppress(OSError):  # a node that lacks it is asked for whole paths by whatever needs them
+        os.chdir(folder)
     try:
         if name not in _state:
             _state.clear()

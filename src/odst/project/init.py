@@ -83,7 +83,8 @@ def begin_project(
                     f"{spec!r}: the name is not UTF-8, so no config can hold it. Rename the folder or file."
                 )
     photograph = photographs.typical_size(sets["pool"])
-    chosen, advice = photographs.choose_backbone(photograph, backbone)
+    vectors = photograph is None and photographs.holds_vectors(sets["pool"])
+    chosen, advice = photographs.choose_backbone(photograph, backbone, vectors)
     project = Project(sets, out_tests, *_size_and_fit(sets["pool"], size, photograph), chosen)
     lines = [f"{role}: {', '.join(specs)}" for role, specs in sets.items()]
     lines += [f"out_test.{name}: {', '.join(specs)}" for name, specs in out_tests.items()]

@@ -1,26 +1,31 @@
 """A look at the pictures of a new project: how large they are, and whether a pretrained backbone should see them."""
 
 import io
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from odst.data.decoding import BRING, PHONE, Fit, Rejected, readable
+from odst.data.formats.folders import Folder
+from odst.data.formats.tables import PathList
+from odst.data.formats.tars import Tar
+from odst.data.items import Item, Source
 from odst.data.pool import original_sizes
 from odst.data.sources import open_sources, packed_pool
 from odst.errors import UserError
 from odst.run.config import ModelSection
 from odst.vision.backbones import DEFAULT, open_backbone
 
-LOOKED_AT = 200  # pictures
+LOOKED_AT, FEW = 200, 10  # pictures, so many at a place
 LARGE = 64  # pixels of the shorter side from which on a picture is worth more than a small network makes of it
 PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
 
 
 def typical_size(specs: list[str]) -> tuple[int, int] | None:
-    """Median width and height of the first pictures; None for vectors."""
+    """Median width and height of pictures from all over the pool; None for vectors, and where none of them can be read."""
     if len(specs) == 1 and (path := packed_pool(specs[0])) is not None:
         common, _ = original_sizes(path, 1)[0]
         width, _, height = common.partition("×")
@@ -28,9 +33,8 @@ def typical_size(specs: list[str]) -> tuple[int, int] | None:
     sources = open_sources(specs)
     if sources[0].width is not None:
         return None
-    items = chain.from_iterable(part for source in sources for part in source.parts(0, 16))
     sizes = []
-    for item in islice(items, LOOKED_AT):
+    for item in _spread(sources):
         try:
             data = item.read()
             if isinstance(data, np.ndarray):
@@ -44,6 +48,27 @@ def typical_size(specs: list[str]) -> tuple[int, int] | None:
         return None
     width, height = np.median(np.array(sizes), axis=0).astype(int).tolist()
     return width, height
+
+
+def _spread(sources: Sequence[Source]) -> Iterator[Item]:
+    """A few items at each of some places at even distances: folders are read in order, and what stands first in one need not be
+    like the rest."""
+    counts = [source.count() for source in sources]
+    places = np.unique(np.linspace(0, max(0, sum(counts) - FEW), LOOKED_AT // FEW).astype(int))
+    before = 0
+    for source, count in zip(sources, counts, strict=True):
+        starts = (places[(places >= before) & (places < before + count)] - before).tolist()
+        before += count
+        if isinstance(source, Folder | PathList | Tar):  # which can only be walked, but walking reads no picture
+            walk = (item for part in source.parts(0, 1024) for item in part)
+            wanted = {place + i for place in starts for i in range(FEW)}
+            yield from (item for place, item in enumerate(walk) if place in wanted)
+        else:
+            yield from (item for start in starts for item in islice(next(iter(source.parts(start, FEW)), ()), FEW))
+
+
+def holds_vectors(specs: list[str]) -> bool:
+    return open_sources(specs)[0].width is not None
 
 
 def is_large(size: tuple[int, int] | None) -> bool:
@@ -63,13 +88,13 @@ def describe_rejected(rejected: dict[str, int], pool: Path) -> list[str]:
     return [said + (f". To read {PHONE}: {BRING}, and begin again" if PHONE in rejected else "")]
 
 
-def choose_backbone(size: tuple[int, int] | None, asked: str | None) -> tuple[str | None, list[str]]:
+def choose_backbone(size: tuple[int, int] | None, asked: str | None, vectors: bool) -> tuple[str | None, list[str]]:
     """The backbone to take, None for pixels, and what to tell of it."""
     if asked is not None and not asked.strip():
         raise UserError("--backbone: an empty text names none. Give a spec, none for pixels, or leave the option out.")
     if asked == "none" or (asked is None and not is_large(size)):
         return None, []
-    if asked is not None and size is None:
+    if vectors and asked is not None:
         raise UserError(f"--backbone: {asked} embeds pictures, and the pool holds vectors already. Leave it out.")
     try:
         identity = open_backbone(asked or DEFAULT).identity

@@ -1,27 +1,15 @@
 """What sets, pools and networks are, in hashes: enough to tell whether two runs share one."""
 
 import hashlib
-import inspect
-import sys
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from odst.data.images import Data, Pool, fingerprint
-from odst.files import digest, sha256
+from odst.files import digest
 from odst.vision.finetuning import head_of
-from odst.vision.hubs import state_hash
-
-
-def network_key(name: str, model: nn.Module) -> str:
-    """A hash of what a network is: the shapes of its weights, and the code of a factory of one's own and of those of its parts
-    that are not torch's or ours."""
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    own = {type(part) for part in model.modules() if type(part).__module__.split(".")[0] not in ("torch", "odst")}
-    factory = sys.modules.get(name.partition(":")[0]) if ":" in name else None
-    files = {file for one in [*own, *([factory] if factory else [])] if (file := _source(one)) is not None}
-    return digest([shapes, repr(model), sorted(sha256(file) for file in files)])
+from odst.vision.weights import state_hash
 
 
 def begun_key(model: nn.Module) -> str:
@@ -29,13 +17,6 @@ def begun_key(model: nn.Module) -> str:
     drawn = {id(value) for value in head_of(model).parameters()}
     state = model.state_dict(keep_vars=True)
     return state_hash({name: value for name, value in state.items() if id(value) not in drawn})
-
-
-def _source(code: Any) -> str | None:
-    try:
-        return inspect.getsourcefile(code)
-    except (TypeError, OSError):  # made at a prompt
-        return None
 
 
 def describe_sets(data: Data) -> dict[str, Any]:

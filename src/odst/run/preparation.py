@@ -27,13 +27,14 @@ from odst.method.selection import Selection
 from odst.run.config import Config
 from odst.run.directory import RunDir, Which
 from odst.run.feedback import describe_marks, marked_pool, settled_marks, with_marks
-from odst.run.identity import begun_key, describe_pool, describe_sets, network_key
+from odst.run.identity import begun_key, describe_pool, describe_sets
 from odst.run.selection_file import read_selection
 from odst.run.trust import check_code
 from odst.training.precision import pick_device, resolve
 from odst.vision.augmentation import augmenter
 from odst.vision.backbones import Identity
 from odst.vision.networks import make_network, normalisation
+from odst.vision.weights import network_key
 
 log = logging.getLogger("odst")
 

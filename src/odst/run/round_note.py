@@ -8,7 +8,7 @@ from odst.method.selection import Selection, Thresholds
 from odst.run.selection_file import Teacher
 
 
-def _number(value: float) -> float | str:
+def number_to_json(value: float) -> float | str:
     """JSON has no infinity: "inf" closes a class, "-inf" opens it."""
     return float(value) if np.isfinite(value) else str(value)
 
@@ -16,11 +16,11 @@ def _number(value: float) -> float | str:
 def thresholds_to_json(tau: Thresholds, classes: tuple[str, ...]) -> dict[str, Any]:
     return {
         name: {
-            "log_odds": _number(tau.tau[c]),
-            "in": _number(tau.inside[c]),
+            "log_odds": number_to_json(tau.tau[c]),
+            "in": number_to_json(tau.inside[c]),
             "in_above": int(tau.in_above[c]),
             "in_right": int(tau.in_right[c]),
-            "out": _number(tau.outside[c]),
+            "out": number_to_json(tau.outside[c]),
             "out_above": int(tau.out_above[c]),
         }
         for c, name in enumerate(classes)
@@ -51,6 +51,6 @@ def selection_summary(I: Selection, classes: tuple[str, ...], teacher: Teacher |
     summary: dict[str, Any] = {"k": I.k, "teacher": None if teacher is None else teacher.round, "classes": rows}
     if I.pick != "top" and I.tau is not None:  # the thresholds of a promise are not the teacher's own
         for c, row in enumerate(rows.values()):
-            row["threshold"] = _number(I.tau[c])
+            row["threshold"] = number_to_json(I.tau[c])
         summary["pick"] = I.pick
     return summary

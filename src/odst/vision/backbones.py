@@ -13,13 +13,11 @@
 """
 
 import difflib
-import importlib
 import re
-import sys
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,12 +25,14 @@ from torch import nn
 
 from odst.errors import UserError, one_line
 from odst.files import digest, sha256
+from odst.vision.foreign import imported_here
 from odst.vision.hubs import open_hf, open_timm
 from odst.vision.identity import Identity
 from odst.vision.mobilenet import IMAGENET_MEAN, IMAGENET_STD, Normalise
 from odst.vision.packaged import PACKAGED, open_packaged
 from odst.vision.runtimes import Encoder, fold, in_torch, onnx_graph, open_onnx
 from odst.vision.sessions import Run, in_batches, needed, open_graph
+from odst.vision.weights import network_key, read_weights
 
 Runtime = Literal["torch", "onnxruntime"]
 DEFAULT = "efficientnet-lite1"
@@ -72,11 +72,10 @@ def open_backbone(
     *,
     runtime: Runtime | Literal["auto"] = "auto",
     device: str | torch.device = "cpu",
-    trust_code: bool = True,
 ) -> Backbone:
     """`auto` takes ONNX Runtime for the packaged networks on a CPU where it is installed, else torch.
 
-    `trust_code=False` refuses specs that import a user's module. Threads are torch's (`torch.set_num_threads`).
+    torch:FILE imports a user's module. Threads are torch's (`torch.set_num_threads`).
     """
     found = SPEC.fullmatch(spec)
     if not found:
@@ -94,7 +93,7 @@ def open_backbone(
             raise UserError(f"{spec}: an ONNX file runs in ONNX Runtime only.")
         run, size = open_onnx(_file(spec, target), size, normalise, device)
         return _tried(spec, base, norm, Encoder(None, size, "", _onnx_hash(Path(target))), "onnxruntime", run)
-    encoder = _encoder(spec, base, size, normalise, trust_code)
+    encoder = _encoder(spec, base, size, normalise)
     assert encoder.module is not None
     packaged = base in PACKAGED
     if runtime == "onnxruntime" and not packaged:
@@ -125,7 +124,7 @@ def _asked_size(base: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None, trust_code: bool) -> Encoder:
+def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None) -> Encoder:
     kind, _, target = base.partition(":")
     if base in PACKAGED:
         return open_packaged(base, size)
@@ -135,7 +134,7 @@ def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None
     if kind == "hf":
         return open_hf(target, size)
     if kind == "torch":
-        return _from_factory(spec, target, size, normalise, trust_code)
+        return _from_factory(spec, target, size, normalise)
     near = difflib.get_close_matches(base, PACKAGED, 1, 0.3)
     raise UserError(
         f"{spec}: no backbone of this name{f'; did you mean {near[0]}?' if near else '.'} "
@@ -144,14 +143,21 @@ def _encoder(spec: str, base: str, size: int | None, normalise: Normalise | None
 
 
 def _tried(spec: str, base: str, norm: str | None, encoder: Encoder, runtime: Runtime, run: Run) -> Backbone:
-    """Two pictures go through: does it take this size, and give one vector each?"""
+    """Two pictures go through, twice: does it take this size, give one vector each, and the same ones again?"""
+    shape = (2, encoder.size, encoder.size, 3)
+    pictures = (np.arange(np.prod(shape)) * 7919 % 251).astype(np.uint8).reshape(shape)
     try:
-        vectors = run(np.full((2, encoder.size, encoder.size, 3), 128, np.uint8))
+        vectors, again = run(pictures), run(pictures)
     except Exception as error:
         raise UserError(f"{spec}: it does not take pictures of {encoder.size} px ({one_line(error)}).") from error
     if vectors.ndim != 2 or len(vectors) != 2 or not np.isfinite(vectors).all():
         what = "not finite" if vectors.ndim == 2 else f"of shape {vectors.shape}"
         raise UserError(f"{spec}: a backbone gives one vector a picture; for 2 pictures this one's output is {what}.")
+    if not np.array_equal(vectors, again):
+        raise UserError(
+            f"{spec}: it gives one picture two vectors (up to {np.abs(vectors - again).max():.1e} apart): it draws at random, as "
+            "masked autoencoders do. Take an encoder that does not."
+        )
     identity = Identity(
         name=_placeless(base) + (f"?norm={norm}" if norm else ""),
         revision=encoder.revision,
@@ -183,7 +189,7 @@ def _normalise(spec: str, kind: str, norm: str | None) -> Normalise | None:
     return Normalise(*NORMS[norm])
 
 
-def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise | None, trust_code: bool) -> Encoder:
+def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise | None) -> Encoder:
     path, _, factory = target.partition("#")
     module_name, _, attribute = factory.partition(":")
     if not (module_name and attribute and size):
@@ -191,28 +197,15 @@ def _from_factory(spec: str, target: str, size: int | None, normalise: Normalise
             f"{spec}: say which function makes the network and its size: torch:FILE#package.module:make@224"
         )
     file = _file(spec, path)
-    if not trust_code:
-        raise UserError(f"{spec}: importing {module_name} runs its code, and this was not allowed.")
-    sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
     try:
-        net = getattr(importlib.import_module(module_name), attribute)()
-        net.load_state_dict(state_dict(file))
+        net = imported_here(factory)()
+        net.load_state_dict(read_weights(file))
     except (Exception, SystemExit) as error:
         raise UserError(
             f"{spec}: {attribute}() and {file.name} do not make a network ({type(error).__name__}: {one_line(error)})."
         ) from error
-    finally:
-        sys.path.pop()
     module = net if normalise is None else nn.Sequential(normalise, net)
-    return Encoder(module.eval(), size, "", sha256(file))
-
-
-def state_dict(file: Path) -> dict[str, Any]:
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
-    return torch.load(file, map_location="cpu", weights_only=True)
+    return Encoder(module.eval(), size, "", digest([sha256(file), network_key(factory, net)]))  # the code is half of it
 
 
 def _file(spec: str, path: str) -> Path:

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from odst.errors import UserError, one_line
-from odst.vision.backbones import open_backbone, state_dict
+from odst.vision.backbones import open_backbone
 from odst.vision.foreign import checked, described, own_network
 from odst.vision.hubs import blank_timm
 from odst.vision.packaged import PACKAGED
+from odst.vision.weights import read_weights, take_weights
 
 
 def head_of(net: nn.Module) -> nn.Module:
@@ -78,17 +79,10 @@ def _load(name: str, net: nn.Module, weights: str, fresh: dict[str, torch.Tensor
     if not Path(weights).is_file():
         raise UserError(f"model.weights: there is no file {weights}.")
     try:
-        found = state_dict(Path(weights))
+        found = read_weights(Path(weights))
     except Exception as error:  # a pickle that is more than tensors, a damaged file
         raise UserError(
             f"model.weights: {weights} holds no plain tensors by name ({type(error).__name__}: {one_line(error)}). "
             "Save it with torch.save(net.state_dict(), FILE) or as safetensors."
         ) from error
-    own = {key: value for key, value in net.state_dict().items() if key not in fresh}
-    wrong = [key for key, value in own.items() if getattr(found.get(key), "shape", None) != value.shape]
-    if wrong:
-        raise UserError(
-            f"model.weights: {weights} does not fit {name}: {wrong[0]} is missing or of another shape "
-            f"({len(wrong)} of {len(own)} such)."
-        )
-    net.load_state_dict({key: found[key] for key in own}, strict=False)
+    take_weights(f"model.weights: {weights} does not fit {name}", net, found, fresh)

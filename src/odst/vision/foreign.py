@@ -5,6 +5,7 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,14 +15,22 @@ from odst.errors import UserError, one_line
 RESIZE = "Set data.size (and build a packed pool again with --size)"
 
 
-def timm_network(name: str, architecture: str, K: int) -> nn.Module:
+def hub_package(package: str, what: str) -> Any:
+    """timm, transformers or the hub's own, for `what`, which the one line begins with if it does not import."""
     try:
-        import timm
-    except Exception as error:  # torchvision beside a CPU-only torch raises RuntimeError, not ImportError
+        if package == "transformers":  # its top module is lazy: only this finds a torchvision that does not fit
+            importlib.import_module("transformers.modeling_utils")
+            importlib.import_module("transformers.image_processing_utils")
+        return importlib.import_module(package)
+    except Exception as error:  # a torchvision of another build raises RuntimeError, not ImportError
         raise UserError(
-            f"model: {name} needs timm, which does not import here ({one_line(error)}). "
-            "Install timm and a torchvision that fits this torch, or take resnet50."
+            f"{what}: needs {package}, which does not import here ({one_line(error)}). "
+            f"pip install {package}, with a torchvision that fits this torch or with none."
         ) from error
+
+
+def timm_network(name: str, architecture: str, K: int) -> nn.Module:
+    timm = hub_package("timm", f"model: {name}")
     if architecture not in timm.list_models():
         near = difflib.get_close_matches(architecture, timm.list_models(), 3, 0.4)
         raise UserError(f"model: timm has no network {architecture!r}. Nearest: {', '.join(near) or 'none'}.")
@@ -29,11 +38,19 @@ def timm_network(name: str, architecture: str, K: int) -> nn.Module:
     return net
 
 
-def own_network(name: str, K: int) -> nn.Module:
+def imported_here(name: str) -> Any:
+    """What package.module:attribute names, of this folder too. Whatever goes wrong in a user's module comes out."""
     module_name, _, attribute = name.partition(":")
     sys.path.append(str(Path.cwd()))  # at the end: a file here shadows no installed package
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        return getattr(importlib.import_module(module_name), attribute)
+    finally:
+        sys.path.pop()
+
+
+def own_network(name: str, K: int) -> nn.Module:
+    try:
+        factory = imported_here(name)
         parameters = inspect.signature(factory).parameters
         positional = any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
         by_keyword = "num_classes" in parameters or not positional
@@ -43,8 +60,6 @@ def own_network(name: str, K: int) -> nn.Module:
             f"model: {name} does not give a network ({type(error).__name__}: {one_line(error)}). "
             "It must be package.module:factory, with factory(K) or factory(num_classes=K) returning a torch.nn.Module."
         ) from error
-    finally:
-        sys.path.pop()
     if not isinstance(net, nn.Module):
         raise UserError(f"model: {name} returned a {type(net).__name__}. The factory must return a torch.nn.Module.")
     return net

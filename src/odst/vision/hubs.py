@@ -1,7 +1,6 @@
 """Backbones that timm and transformers know, from files that are here already. Only `fetch_backbone` fetches."""
 
 import difflib
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,17 @@ import torch
 from torch import nn
 
 from odst.errors import UserError, one_line
+from odst.vision.foreign import hub_package
 from odst.vision.mobilenet import Normalise
 from odst.vision.runtimes import Encoder
+from odst.vision.weights import encoder_hash, take_weights
 
 TEXT_SIDE = ("text_model", "text_projection", "logit_scale", "logit_bias")
 
 
 def open_timm(name: str, file: str | None, size: int | None) -> Encoder:
     """`name` as timm spells it, with its tag or without; weights from `file`, else from the cache of the hub."""
-    timm = _imported("timm", f"timm:{name}")
+    timm = hub_package("timm", f"timm:{name}")
     configuration = _timm_configuration(timm, name)
     path = Path(file) if file else _cached(configuration)
     if path is None or not path.is_file():
@@ -25,18 +26,31 @@ def open_timm(name: str, file: str | None, size: int | None) -> Encoder:
             f"timm:{name}: {f'no file {path}' if file else 'its weights are not in the cache'}. "
             f"Type `odst data get backbone:timm:{name}`, or name a file: timm:{name}#FILE"
         )
-    try:
-        net = timm.create_model(name, pretrained=True, num_classes=0, pretrained_cfg_overlay={"file": str(path)})
-    except Exception as error:
-        raise UserError(f"timm:{name}: {path} does not fit this network ({one_line(error)}).") from error
+    net = timm.create_model(name, num_classes=0)
+    take_weights(f"timm:{name}: {path} does not fit", net, _timm_state(timm, name, path))
     data = timm.data.resolve_model_data_config(net)
     module = nn.Sequential(Normalise(data["mean"], data["std"]), net)
-    return Encoder(module, size or data["input_size"][-1], configuration.tag or "", state_hash(net.state_dict()))
+    weights = encoder_hash(net.state_dict(), data["mean"], data["std"])
+    return Encoder(module, size or data["input_size"][-1], configuration.tag or "", weights)
+
+
+def _timm_state(timm: Any, name: str, path: Path) -> dict[str, Any]:
+    """What a file holds, by the network's own names. timm knows the other names that published files have, and without a
+    change of the head it lets no tensor be missing; a file with another head was saved from the network itself."""
+    try:
+        found = timm.models.load_state_dict(str(path), weights_only=True)
+    except Exception as error:
+        raise UserError(f"timm:{name}: {path} holds no plain tensors by name ({one_line(error)}).") from error
+    try:
+        whole = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(found)})
+    except Exception:
+        return found
+    return whole.state_dict()
 
 
 def blank_timm(name: str) -> nn.Module:
     """The network of `open_timm` before it has read its weights."""
-    timm = _imported("timm", f"timm:{name}")
+    timm = hub_package("timm", f"timm:{name}")
     net = timm.create_model(name, num_classes=0)
     data = timm.data.resolve_model_data_config(net)
     return nn.Sequential(Normalise(data["mean"], data["std"]), net)
@@ -51,7 +65,7 @@ def _timm_configuration(timm: Any, name: str) -> Any:
 
 
 def _cached(configuration: Any) -> Path | None:
-    hub = _imported("huggingface_hub", f"timm:{configuration.architecture}")
+    hub = hub_package("huggingface_hub", f"timm:{configuration.architecture}")
     for file in _timm_files(configuration):
         found = hub.try_to_load_from_cache(configuration.hf_hub_id, file)
         if isinstance(found, str):
@@ -90,7 +104,7 @@ class Tower(nn.Module):
 
 def open_hf(target: str, size: int | None) -> Encoder:
     """A folder, or a repository in the local cache. No code of the repository runs, nothing is fetched."""
-    transformers = _imported("transformers", f"hf:{target}")
+    transformers = hub_package("transformers", f"hf:{target}")
     here: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(target, **here)
@@ -108,15 +122,20 @@ def open_hf(target: str, size: int | None) -> Encoder:
     if any("pooler" not in key for key in missing):
         raise UserError(f"hf:{target}: the file lacks weights of the network: {', '.join(sorted(missing)[:3])}.")
     state = {key: value for key, value in model.state_dict().items() if key not in missing}
-    module = nn.Sequential(Normalise(*_mean_and_std(pixels)), Tower(model, pooled=not missing))
-    return Encoder(module, size or _size(pixels, config), _commit(target), state_hash(state))
+    normalisation = _mean_and_std(pixels)
+    module = nn.Sequential(Normalise(*normalisation), Tower(model, pooled=not missing))
+    # heads, activations and the like stand in the config alone; who wrote it, and when, does not count
+    said, _ = type(config).get_config_dict(target, local_files_only=True)
+    said = {key: value for key, value in said.items() if not key.startswith("_") and key != "transformers_version"}
+    weights = encoder_hash(state, *normalisation, said)
+    return Encoder(module, size or _size(pixels, config), _commit(target), weights)
 
 
 def _commit(target: str) -> str:
     """The hub's cache keeps a model in a folder that bears its commit."""
     if Path(target).is_dir():
         return ""
-    found = _imported("huggingface_hub", f"hf:{target}").try_to_load_from_cache(target, "config.json")
+    found = hub_package("huggingface_hub", f"hf:{target}").try_to_load_from_cache(target, "config.json")
     return Path(found).parent.name if isinstance(found, str) else ""
 
 
@@ -136,42 +155,18 @@ def _size(pixels: dict[str, Any], config: Any) -> int:
     return int(getattr(getattr(config, "vision_config", config), "image_size", None) or 224)
 
 
-def state_hash(state: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of names, types, shapes and bytes: the same however the file was cut."""
-    total = hashlib.sha256()
-    for name, value in sorted(state.items()):
-        total.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return total.hexdigest()
-
-
 def fetch_backbone(spec: str) -> str:
     """Bring the weights of `timm:NAME` or `hf:REPO` into the hub's own cache; the path of what came."""
     kind, _, name = spec.partition(":")
     if kind not in ("timm", "hf"):
         raise UserError(f"{spec}: only timm:NAME and hf:REPO lie on a hub. The others: pip install 'odst[backbone]'")
-    hub = _imported("huggingface_hub", spec)
+    hub = hub_package("huggingface_hub", spec)
     try:
         if kind == "hf":
             return hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors"])
-        configuration = _timm_configuration(_imported("timm", spec), name)
+        configuration = _timm_configuration(hub_package("timm", spec), name)
         return hub.hf_hub_download(configuration.hf_hub_id, _timm_files(configuration)[0])
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{spec}: the hub did not give it ({type(error).__name__}: {one_line(error)}).") from error
-
-
-def _imported(package: str, spec: str) -> Any:
-    import importlib
-
-    try:
-        if package == "transformers":  # its top module is lazy: only this finds a torchvision that does not fit
-            importlib.import_module("transformers.modeling_utils")
-            importlib.import_module("transformers.image_processing_utils")
-        return importlib.import_module(package)
-    except Exception as error:  # a torchvision of another build raises RuntimeError, not ImportError
-        raise UserError(
-            f"{spec}: needs {package}, which does not import here ({one_line(error)}). "
-            f"pip install {package}, with a torchvision that fits this torch or with none."
-        ) from error

@@ -44,7 +44,7 @@ def in_torch(module: nn.Module, device: torch.device) -> Run:
     """`module` takes float NCHW in [0, 1]. It is moved to the device and stays the caller's.
 
     A batch is filled up to BATCH: torch picks its kernels by the batch size, and then the last bits of a vector would
-    depend on how many pictures stood beside it. ONNX Runtime's do not.
+    depend on how many pictures stood beside it. ONNX Runtime's convolutions do not, its matrix products do.
     """
     module = module.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -146,9 +146,9 @@ def open_onnx(file: Path, size: int | None, normalise: Normalise | None, device:
             x = (pixels.permute(0, 2, 3, 1) if layout.last else pixels).contiguous().numpy().astype(layout.dtype)
         elif not layout.last:
             x = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        if layout.batch is None:
-            return session.run([layout.output], {layout.input: x})[0]
-        parts = np.split(x := filled(x, layout.batch), len(x) // layout.batch)
+        # as in torch: with a free number of pictures its kernels, and so the last bits, would go by how many there are
+        batch = layout.batch or BATCH
+        parts = np.split(x := filled(x, batch), len(x) // batch)
         return np.concatenate([session.run([layout.output], {layout.input: part})[0] for part in parts])[: len(images)]
 
     return run, size

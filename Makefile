@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -43,11 +43,14 @@ docs: setup ## write the reference and build the site into site/
 	$(BIN)/zensical build --strict --clean
 	@echo "Open site/index.html, or: $(BIN)/zensical serve"
 
-minimum: ## run the tests with the oldest version of every dependency
+check-minimum: ## run the tests with the oldest version of every dependency
 	.ci/minimum
+
+wheel: ## build wheel and sdist twice, compare, and run the demo with the wheel alone
+	.ci/wheel
 
 bench: setup ## run every benchmark (needs a quiet machine)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo test check docs minimum bench
+.PHONY: help setup demo test check docs check-minimum wheel bench

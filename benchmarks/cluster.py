@@ -4,6 +4,7 @@ python -m benchmarks.cluster [--quick]     two Ray nodes of one CPU each on this
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
@@ -15,39 +16,48 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.measuring import conclude, table
-from odst.data.part_files import PartDecoder, Piece
+from odst.data.packing import concatenate
+from odst.data.part_files import ITEMS, PartDecoder, Piece
 from odst.data.repeats import Seen
+from odst.data.shards import HELD, INDEX
 from odst.data.sources import open_sources
 from odst.data.views import opener
 from odst.data.workers import decoder_for
 from odst.engine.interface import Engine, running_on
 from odst.engine.local import Local
-from odst.engine.parts import complete, read_notes
+from odst.engine.parts import complete, note_file, read_notes
+from odst.method.candidates import BLOCK, Candidates, Found, merge
 from odst.method.stored import Labeller
 
 WORKERS, K, SIDE = 2, 10, 32
 
 
+NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
+
+
 @contextmanager
-def cluster() -> Iterator[str]:
-    """Two nodes that see nothing but this machine."""
+def cluster() -> Iterator[Any]:
+    """A node that sees nothing but this machine; `add_node(**NODE)` makes it two."""
     root = str(Path(__file__).parents[1])
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_health_check_initial_delay_ms": "1000",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_failure_threshold": "4",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
     }
     import ray
     from ray.cluster_utils import Cluster
 
-    own = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
-    made = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    made.add_node(**own)
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
-        yield made.address
+        yield made
     finally:
         ray.shutdown()
         made.shutdown()
@@ -110,28 +120,78 @@ def memory() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
 
 
-def growth(folder: Path, count: int, images: int) -> list[list[str]]:
-    """Notes and hashes of the number that 8·10^7 images have, made and read."""
-    begin = time.perf_counter()
-    assert len(read_notes(folder)) == count
-    rows = [[f"read {count:,} notes", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]]
-    seen, rng, begin = Seen(folder, 0), np.random.default_rng(0), time.perf_counter()
+def growth(folder: Path, images: int) -> list[list[str]]:
+    """What a driver bears at the end of each stage, with notes, candidates and index parts of the number and size that so
+    many images have: made, not computed."""
+    rng = np.random.default_rng(0)
+    rows = [read_made_notes(folder / "notes", -(-images // ITEMS))]
+    rows.append(merge_made_candidates(images, rng))
+    rows.append(concatenate_made_index(folder / "index", images))
+    seen, begin = Seen(folder, 0), time.perf_counter()
     for _ in range(0, images, 8192):
         assert seen.fresh(rng.integers(1 << 63, size=8192, dtype=np.uint64)).sum() > 8000
     rows.append([f"content hashes of {images:,} images", f"{time.perf_counter() - begin:.0f} s", f"{memory():,.0f}"])
     return rows
 
 
+def read_made_notes(folder: Path, count: int) -> list[str]:
+    """Those of packing, as _Noting writes them."""
+    folder.mkdir()
+    text = json.dumps(
+        {"items": ITEMS, "rows": ITEMS, "by": "node-17.cluster:123456", "seconds": 12.345, "ended": 1.8e9}
+    )
+    for number in range(count):
+        note_file(folder, number).write_text(text)
+    begin = time.perf_counter()
+    assert len(read_notes(folder)) == count
+    return [f"read {count:,} notes", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]
+
+
+def merge_made_candidates(images: int, rng: np.random.Generator, k: int = 75_000) -> list[str]:
+    """Of every block the rows that lie above what is merged so far, for the paper's largest k."""
+    kept, spent, most = [Candidates(k) for _ in range(K)], 0.0, memory()
+    blocks = -(-images // BLOCK)
+    for block in range(blocks):
+        classes, odds = rng.integers(K, size=BLOCK), rng.normal(size=BLOCK)
+        rows = np.flatnonzero(odds >= np.array([one.floor for one in kept])[classes])
+        ids, ties = block * BLOCK + rows, rng.integers(1 << 63, size=len(rows), dtype=np.uint64)
+        found = Found(np.bincount(classes, minlength=K), ids, classes[rows], odds[rows], odds[rows], ties)
+        begin = time.perf_counter()
+        merge(kept, found)
+        spent, most = spent + time.perf_counter() - begin, max(most, memory())
+    assert sum(one.seen for one in kept) == blocks * BLOCK
+    return [f"merge the candidates of {blocks:,} blocks", f"{spent:.1f} s", f"{most:,.0f}"]
+
+
+def concatenate_made_index(folder: Path, images: int, rows: int = 1 << 18) -> list[str]:
+    """The index of a shard at its true length, as often as there are shards."""
+    folder.mkdir()
+    names = [f"file:///shared/photos/part-{i:05d}/{i * 7919 % 10**9:09d}.jpg" for i in range(rows)]
+    hashes = [f"{i * 0x9E3779B97F4A7C15 % (1 << 128):032x}" for i in range(rows)]
+    columns = [names, hashes, [32] * rows, [32] * rows, [None] * rows]
+    table = pa.table([pa.array(one, kind) for one, kind in zip(columns, INDEX.values(), strict=True)], list(INDEX))
+    pq.write_table(table, folder / "part.parquet", row_group_size=HELD, compression="zstd")
+    shards = -(-images // rows)
+    del names, hashes, columns, table
+    begin = time.perf_counter()
+    concatenate([folder / "part.parquet"] * shards, folder / "index.parquet", numbered=True)
+    spent = time.perf_counter() - begin
+    size = (folder / "index.parquet").stat().st_size / 1e9
+    (folder / "index.parquet").unlink()
+    return [f"one index of {shards:,} shards ({size:.2g} GB)", f"{spent:.0f} s", f"{memory():,.0f}"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    count, images, turns = (500, 10**6, 1) if quick else (10_000, 8 * 10**7, 2)
+    count, images, turns = (500, 10**6, 2) if quick else (10_000, 8 * 10**7, 4)
     m = 1 << 16 if quick else 1 << 17
-    with cluster() as address, tempfile.TemporaryDirectory() as place:
+    with cluster() as made, tempfile.TemporaryDirectory() as place:
         from odst.engine.ray import OnRay
 
-        ray, plain, folder = OnRay(address, WORKERS), Local(WORKERS), Path(place)
+        made.add_node(**NODE)
+        ray, plain, folder = OnRay(made.address, WORKERS), Local(WORKERS), Path(place)
         x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype=np.uint8, shape=(m, SIDE, SIDE, 3))
         for start in range(0, m, 8192):
             x[start : start + 8192] = np.random.default_rng(start).integers(256, size=(8192, SIDE, SIDE, 3))
@@ -142,7 +202,7 @@ def main() -> None:
             for size in (1024, 8192):
                 here, there = [], []
                 for turn in range(turns):
-                    for engine, rates in ((plain, here), (ray, there)):
+                    for engine, rates in ((plain, here), (ray, there))[:: -1 if turn % 2 else 1]:  # in turns
                         out = folder / f"{stage}-{size}-{turn}-{len(here)}-{len(there)}"
                         make: Any = (
                             labelling(x, out, size) if stage == "label" else packing(folder / "x.npy", out, size, m)
@@ -162,7 +222,7 @@ def main() -> None:
         shown = [
             [f"{count:,} empty shards through the driver", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]
         ]
-        shown += growth(folder / "empty", count, images)
+        shown += growth(folder, images)
         print(table(["", "seconds", "driver, private MiB"], shown))
     conclude("cluster", min(shares), "local")
 

@@ -32,9 +32,9 @@ def bar_folder(folder: Path, pool: int = 900) -> dict[str, Any]:
     return {**sets, "out_test": {"blobs": str(folder / "blobs.npy")}, "size": SIDE, "pool_truth": True}
 
 
-def bar_run(folder: Path, **method: Any) -> RunDir:
+def bar_run(folder: Path, pool: int = 900, **method: Any) -> RunDir:
     values = {
-        "data": bar_folder(folder / "sets"),
+        "data": bar_folder(folder / "sets", pool),
         "method": {"name": "odst", "alpha": 0.9, "k": [60, 150], "max_copies": 3, **method},
         "model": {"name": "tiny"},
         "training": {"batch": 24, "phases": [{"steps": 40, "lr": 0.1, "shape": "cosine"}]},

@@ -74,7 +74,8 @@ def make_run(path: Path, data: Data, settings: Config, *, rounds: int | None = N
     """Run `settings` over `data` as `odst run` does; `rounds` ends it early, without a final round."""
 
     def make_model() -> Any:
-        return make_network(settings.model.name, data.K, shape=data.labelled.x.shape[1:], mean=0.3, std=0.3)
+        network = settings.model.network()
+        return make_network(K=data.K, shape=data.labelled.x.shape[1:], mean=0.3, std=0.3, **network)
 
     run, recipe = RunDir(path), settings.recipe()
     run.begin(settings, describe(Prepared(settings, data, make_model, "cpu", None)))

@@ -117,19 +117,35 @@ def test_the_controller_of_mapie_rejects_the_same_sets() -> None:
     assert 0 in certified and 1 in certified and any(0 < share < 1 for share in certified)
 
 
+def false_certificates(bad: np.ndarray, draws: int, target: float, delta: float, times: int) -> int:
+    false = 0
+    for i in range(times):
+        ranks = draw(len(bad), draws, seed=i, t=1, c=0)
+        certified = audit_class(ranks, bad[ranks], len(bad), target, delta).certified
+        false += certified > 0 and bad[:certified].sum() >= fewest_bad(certified, target)
+    return false
+
+
 def test_a_wrong_set_is_certified_in_at_most_delta_of_the_audits() -> None:
-    """The worst case: 0.949 of every nested set is right."""
+    """The worst case: every nested set is just below the target."""
     size, delta, times = 2000, 0.05, 1000
     bad = np.zeros(size, bool)
     for inside in nested_sizes(size):
-        bad[np.linspace(0, inside - 1, fewest_bad(inside, 0.95)).astype(int)] = True
-    false = 0
-    for i in range(times):
-        ranks = draw(size, 150, seed=i, t=1, c=0)
-        certified = audit_class(ranks, bad[ranks], size, 0.95, delta).certified
-        false += certified > 0 and bad[:certified].mean() > 0.05
-    assert false <= binom.ppf(0.999, times, delta)
-    assert false > 0  # it is a test, not a refusal
+        lacking = fewest_bad(inside, 0.95) - int(bad[:inside].sum())
+        bad[np.flatnonzero(~bad[:inside])[-lacking:] if lacking > 0 else []] = True
+    assert all(bad[:inside].sum() == fewest_bad(inside, 0.95) for inside in nested_sizes(size))
+    assert 0 < false_certificates(bad, 150, 0.95, delta, times) <= binom.ppf(0.999, times, delta)
+
+
+def test_where_the_tail_reaches_delta_so_does_the_rate_of_wrong_certificates() -> None:
+    """One set, and a delta that the exact tail reaches: a rate of twice delta would be seen, and so would half of it."""
+    size, target, draws, times = 100, 0.8, 50, 2000
+    bad = np.arange(size) < fewest_bad(size, target)
+    delta = float(hypergeom.cdf(7, size, bad.sum(), draws)) * (1 + 1e-9)
+    assert 0.02 < delta < 0.08
+    low, high = binom.ppf([0.001, 0.999], times, delta)
+    assert low <= false_certificates(bad, draws, target, delta, times) <= high < 1.6 * delta * times
+    assert false_certificates(bad, draws, target, 2.6 * delta, times) > high  # what the test is worth
 
 
 def test_more_draws_begin_with_the_fewer() -> None:

@@ -104,7 +104,13 @@ def test_every_config_key_of_a_page_is_one(page: Path) -> None:
     sections = "|".join(Config.model_fields)
     mentioned = re.findall(rf"`({sections})\.([a-z_]+)(?:\.[a-z_]+)?(?: ?=[^`]*)?`", FENCE.sub("", text))
     for section, key in mentioned:
-        if f"{section}.{key}" not in ("run.json", "data.parquet") and key not in ("py", "toml", "md", "csv"):
+        if f"{section}.{key}" not in ("run.json", "data.parquet") and key not in (
+            "py",
+            "toml",
+            "md",
+            "csv",
+            "safetensors",
+        ):
             assert known((section, key)), f"{name(page)}: {section}.{key}"
 
 

@@ -27,7 +27,7 @@ def test_the_doctor_finds_this_python_this_torch_and_a_device() -> None:
 
 def test_a_missing_extra_is_named_with_what_it_gives_and_the_command_that_brings_it() -> None:
     piece = Piece("wings", ("no-such-package-of-anybody", "numpy"), "flight", "pip install 'odst[wings]'")
-    assert extra(piece) == ("missing", "wings", "gives flight. pip install 'odst[wings]'")
+    assert extra(piece) == ("missing", "wings", "gives flight", "pip install 'odst[wings]'")
     assert extra(piece._replace(packages=("numpy",))).state == "ok"
 
 

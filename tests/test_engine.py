@@ -1,6 +1,7 @@
 """Where per-shard work runs: processes, shares, and what a person says of it."""
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -34,8 +35,14 @@ def refuse(number: int) -> dict:
     raise UserError(f"{number}: no. Take another.")
 
 
-def lasting(number: int) -> int:
-    os._exit(1)
+def killing():
+    return kill
+
+
+def kill(number: int) -> dict:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"number": number}
 
 
 @pytest.mark.parametrize("workers", [None, 1, 2])
@@ -59,6 +66,17 @@ def test_an_item_that_fails_three_times_is_named_and_the_others_are_kept(tmp_pat
     assert sorted(read_notes(tmp_path)) == [0, 1, 2, 4]
     monkeypatch.delenv("ODST_TEST_FAULT")
     assert [note["square"] for note in complete(tmp_path, {}, [1] * 5, squaring, name=None)] == [0, 1, 4, 9, 16]
+
+
+def test_a_process_that_is_killed_for_want_of_memory_says_what_to_lower_and_what_is_done_stays_done(tmp_path: Path):
+    with (
+        running_on(Local(2)),
+        pytest.raises(
+            UserError, match=r"SIGKILL, most likely for want of memory: lower --workers\)\. What is done stays"
+        ),
+    ):
+        complete(tmp_path, {}, [1] * 6, killing, name=None)
+    assert {0, 1} <= set(read_notes(tmp_path)) < {0, 1, 3, 4, 5}
 
 
 def test_a_share_does_its_own_parts_and_status_names_the_others(tmp_path: Path):

@@ -108,7 +108,7 @@ def closed(place: Path) -> dict[str, dict]:
 @pytest.mark.parametrize("method", [given, closed])
 def test_a_pool_that_is_still_to_be_packed_is_forecast_and_begun_anew_with_every_method(place: Path, method) -> None:
     config = own(place, **method(place))
-    assert "pool        150 images" in forecast(config, place / "new")
+    assert "pool        150 images" in forecast(config, place / "new").lines[2]
     execute(config, place / "new")
     execute(config, place / "new", fresh=True)
     assert json.loads((place / "new" / "final.json").read_text())["last_round"] == 1

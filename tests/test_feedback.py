@@ -1,5 +1,7 @@
 """Marks fed back: right and relabelled images are learnt from, foreign ones join val_out, wrong ones do not come back."""
 
+import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from odst.method.labelling import Predictions
 from odst.method.selection import select
 from odst.run.audit import certified_rows
 from odst.run.directory import RunDir
-from odst.run.marks import Mark, settle, write_marks
+from odst.run.marks import Mark, read_marks, settle, write_marks
 from odst.run.preparation import pool_of, sets_of
 from reviewed import bar_run, truth_of, truthful
 
@@ -45,6 +47,7 @@ def fed(run: RunDir, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, 
     before = {str(one): one.read_bytes() for one in run.path.rglob("*") if one.is_file()}
     result = odst("run", run.path, "--marks", file, "--quiet")
     assert result.code == 0, result.err
+    file.unlink()  # what lies among downloads does not stay: all that follows goes without it
     return RunDir(run.path.with_name("run-marked")), marks, before
 
 
@@ -110,6 +113,38 @@ def test_the_same_command_goes_on_with_the_marked_run(run: RunDir, fed: tuple) -
     assert (child.path / "final.json").read_bytes() == before
 
 
+def test_a_marked_run_has_its_marks_with_it(fed: tuple, tmp_path: Path) -> None:
+    """Its copy may be moved, begun again and marked again; nothing outside of it is asked for."""
+    child, marks, _ = fed
+    (name,) = tomllib.loads((child.path / "config.toml").read_text())["data"]["marks"]
+    assert read_marks(child.path / name) == marks
+    moved = RunDir(Path(shutil.copytree(child.path, tmp_path / "moved")))
+    (file,) = moved.config().data.marks
+    assert Path(file) == tmp_path / "moved" / name
+    np.testing.assert_array_equal(sets_of(moved).pool.excluded, sets_of(child).pool.excluded)
+    few = "training.phases=[{steps=2, lr=0.1}]"
+    result = odst("run", moved.path, "--fresh", "--quiet", "--set", few)
+    assert result.code == 0, result.err
+    assert read_marks(Path(moved.config().data.marks[0])) == marks and (tmp_path / "moved.old-1").is_dir()
+
+
+def test_marks_are_of_a_run_and_not_of_a_config_nor_of_a_val_out(run: RunDir, tmp_path: Path) -> None:
+    marks = truthful(run, 2)
+    write_marks(tmp_path / "marks.json", marks)
+    config = tmp_path / "config.toml"
+    config.write_bytes((run.path / "config.toml").read_bytes())
+    out = ("--out", tmp_path / "new", "--quiet")
+    assert "is no run, and marks are of a run's selections" in fails(
+        "run", config, "--marks", tmp_path / "marks.json", *out
+    )
+    write_marks(tmp_path / "marks.json", [replace(mark, run_hash="0" * 64) for mark in marks])
+    given = ("--set", f"data.marks={tmp_path / 'marks.json'}", *out)
+    assert "of another run" in fails("run", run.path, *given)
+    write_marks(tmp_path / "marks.json", [replace(mark, mode="val_out", verdict="none", name="") for mark in marks])
+    assert "of a val_out" in fails("run", config, *given)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_certified_selection_is_used_as_it_is(run: RunDir, tmp_path: Path) -> None:
     write_marks(tmp_path / "marks.json", truthful(run, 2))
     assert odst("audit", run.path, "--marks", tmp_path / "marks.json", "--round", 2).code == 0
@@ -132,6 +167,7 @@ def test_marks_of_another_run_begin_nothing(run: RunDir, tmp_path: Path) -> None
         assert not (tmp_path / "new").exists()
     sets = f"data.marks={tmp_path / 'marks.json'}"
     assert "of another pool" in fails("run", run.path, "--set", sets, "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_people_who_contradict_each_other_teach_nothing() -> None:

@@ -153,7 +153,7 @@ def test_where_labels_alone_are_better_every_command_takes_them(place: Path) -> 
     said = odst("run", run.path, "-q").out
     assert "Use your labels alone" in said and "alone*" in said and "Your labels alone: " in said
     assert "(labels alone)" in odst("predict", run.path, place / "val_in.npy", "--csv", place / "a.csv").err
-    assert "labels alone on val_in" in odst("evaluate", run.path, "--json", place / "e.json").out
+    assert "labels alone on val_in" in odst("evaluate", run.path, "--save", place / "e.json").out
     assert json.loads((place / "e.json").read_text())["error"] == final["val_error"]
     assert odst("report", run.path, "--no-images").code == 0
     page = (run.path / "report.html").read_text(encoding="utf-8")
@@ -245,8 +245,10 @@ def test_the_controls_of_a_config_with_auto_keep_their_zero(place: Path) -> None
 
 
 def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
-    assert "beside      the labels alone, and up to 3 more weights of the rest" in forecast(few(place), place / "new")
-    assert "beside" not in forecast(own(place), place / "new")
+    assert "beside      the labels alone, and up to 3 more weights of the rest" in "\n".join(
+        forecast(few(place), place / "new").lines
+    )
+    assert "beside" not in "\n".join(forecast(own(place), place / "new").lines)
 
 
 # bad input -------------------------------------------------------------------------------------------------------------------

@@ -6,12 +6,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from commands import fails, odst
-from odst.run.audit import certified_rows, ranked
+from odst.evaluation.audit import most_wrong
+from odst.run.audit import certified_rows, drawn_ranks, ranked
 from odst.run.directory import RunDir
-from odst.run.marks import COLUMNS, Mark, read_marks, settle, write_marks
+from odst.run.marks import COLUMNS, Mark, read_marks, run_hash, settle, write_marks
 from reviewed import bar_run, truth_of, truthful
 
 
@@ -56,7 +59,9 @@ def test_the_marks_of_a_truthful_reviewer_become_a_certificate(run: RunDir, tmp_
     result = odst("audit", run.path, "--marks", tmp_path / "marks.json", "--round", 2)
     assert result.code == 0, result.err
     found, truth = run.audit(2), truth_of(run)
-    assert found is not None and run.final()["certificates"] == {"2": found["words"]}
+    assert found is not None and run.final()["certificates"] == {"2": found["certificate"]}
+    assert found["certificate"][1:] == found["words"]
+    assert "with probability at least 95 %" in found["certificate"][0] and "Seen by anna." in found["certificate"][0]
     certified = 0
     for one in ranked(run, 2):
         own = found["classes"][one.name]
@@ -70,6 +75,75 @@ def test_the_marks_of_a_truthful_reviewer_become_a_certificate(run: RunDir, tmp_
     right = [truth[j] == name for j, name in zip(*(rows[key].to_pylist() for key in ("pool_id", "class")), strict=True)]
     assert sum(right) >= 0.95 * len(right)
     assert "source" in rows.column_names and set(rows["pool_id"].to_pylist()).isdisjoint(found["wrong"])
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run whose classes have more than 200 selected images, so that a part of them can be certified."""
+    return bar_run(tmp_path_factory.mktemp("wide"), pool=2400, alpha=0.5, k=[420], max_copies=1)
+
+
+def marked_by_rank(run: RunDir, draws: int, wrong: dict[str, int | set[int]]) -> list[Mark]:
+    """All draws seen; wrong are those beyond a rank of their class, or at these places of the drawing."""
+    sets, found = ranked(run, 1), []
+    for one, places in zip(sets, drawn_ranks(run, 1, sets, draws), strict=True):
+        beyond = wrong.get(one.name, set())
+        for i, at in enumerate(places.tolist()):
+            bad = i in beyond if isinstance(beyond, set) else at >= beyond
+            verdict = "wrong" if bad else "right"
+            found.append(Mark(int(one.ids[at]), one.hashes[at], run_hash(run, 1), 1, "audit", one.name, verdict, None, draws, "anna"))  # fmt: skip
+    return found
+
+
+def test_exactly_the_certified_part_of_a_class_leaves_the_run(wide: RunDir, tmp_path: Path) -> None:
+    """The tail of one class is wrong: the 200 most confident are certified, and no other of that class is released."""
+    sets = ranked(wide, 1)
+    tail = max(sets, key=len)
+    assert len(tail) > 260
+    table = wide.selection(1)
+    odds = dict(zip(table["pool_id"].to_pylist(), table["log_odds"].to_pylist(), strict=True))
+    order = sorted(tail.ids.tolist(), key=lambda j: -odds[j])  # the most confident first, by what the run wrote
+    write_marks(tmp_path / "marks.json", marked_by_rank(wide, 250, {tail.name: 200}))
+    assert odst("audit", wide.path, "--marks", tmp_path / "marks.json").code == 0
+    assert wide.audit(1)["classes"][tail.name]["certified"] == 200
+    assert odst("selection", wide.path, "--certified", "--to", "parquet", "--out", tmp_path / "c.parquet").code == 0
+    rows = pq.read_table(tmp_path / "c.parquet")
+    left = {name: set() for name in wide.info()["classes"]}
+    for j, name in zip(rows["pool_id"].to_pylist(), rows["class"].to_pylist(), strict=True):
+        left[name].add(j)
+    assert left[tail.name] == set(order[:200])
+    for one in sets:
+        if one.name != tail.name:
+            assert left[one.name] == set(one.ids.tolist())
+    wide.audit_file(1).unlink()
+
+
+def test_delta_is_split_over_the_classes(wide: RunDir, tmp_path: Path) -> None:
+    """As many wrong ones as a class of its own may have, and one of three may not."""
+    sets = [one for one in ranked(wide, 1) if len(one)]
+    one = min(sets, key=len)
+    n = min(90, len(one))
+    alone, shared = (most_wrong(len(one), n, 0.95, delta) for delta in (0.05, 0.05 / len(sets)))
+    assert len(sets) == 3 and alone > shared
+    for wrong, certified in ((shared, len(one)), (alone, 0)):
+        places = drawn_ranks(wide, 1, ranked(wide, 1), n)[wide.info()["classes"].index(one.name)]
+        last = set(
+            np.argsort(places)[len(places) - wrong :].tolist()
+        )  # the least confident draws: no earlier set fails
+        write_marks(tmp_path / "marks.json", marked_by_rank(wide, n, {one.name: last}))
+        assert odst("audit", wide.path, "--marks", tmp_path / "marks.json").code == 0
+        found = wide.audit(1)["classes"][one.name]
+        assert found["wrong"] == wrong and (found["certified"] == len(one)) == bool(certified)
+        wide.audit_file(1).unlink()
+
+
+def test_the_class_itself_as_a_label_means_right(run: RunDir, tmp_path: Path) -> None:
+    marks = [replace(mark, verdict="right", label=None) for mark in truthful(run, 2)]
+    marks[0] = replace(marks[0], verdict="relabelled", label=marks[0].name)
+    write_marks(tmp_path / "marks.json", marks)
+    assert read_marks(tmp_path / "marks.json")[0] == replace(marks[0], verdict="right", label=None)
+    assert odst("audit", run.path, "--marks", tmp_path / "marks.json", "--round", 2).code == 0
+    assert run.audit(2)["classes"][marks[0].name]["wrong"] == 0
 
 
 def test_a_certificate_stays_when_the_finished_run_is_run_again(run: RunDir, tmp_path: Path) -> None:
@@ -89,10 +163,10 @@ def test_the_certificate_stands_in_the_report_and_in_the_exported_model(run: Run
     assert odst("report", run.path, "--out", tmp_path / "report.html").code == 0
     text = html.unescape(page := (tmp_path / "report.html").read_text(encoding="utf-8"))
     words = run.audit(2)["words"]
-    assert all(line in text for line in words) and "<i>anna" not in page
+    assert all(line in text for line in words) and "<i>anna" not in page and "Seen by <i>anna</i>." in text
     assert odst("export", run.path, "--round", 2, "--onnx", tmp_path / "model.onnx").code == 0
     metadata = {one.key: one.value for one in onnx.load(tmp_path / "model.onnx").metadata_props}
-    assert json.loads(metadata["certificates"]) == words
+    assert json.loads(metadata["certificates"]) == run.audit(2)["certificate"]
 
 
 def test_a_class_counts_only_when_all_its_draws_are_seen(run: RunDir, tmp_path: Path) -> None:
@@ -192,3 +266,11 @@ def test_the_plan_says_beforehand_how_many_draws_it_takes(made: RunDir) -> None:
     assert result.code == 0 and "for 0.95" in result.out and "for 0.998" in result.out
     assert "--target: a fraction" in fails("audit", made.path, "--plan", "--target", 95)
     assert "no marks" in fails("audit", made.path)
+
+
+def test_json_and_csv_in_the_folder_of_marks_are_found(run: RunDir) -> None:
+    marks = truthful(run, 2)
+    write_marks(run.marks / "a.json", marks[::2])
+    write_marks(run.marks / "b.CSV", marks[1::2])
+    assert odst("audit", run.path).code == 0
+    assert all(one["seen"] == one["draws"] for one in run.audit(2)["classes"].values())

@@ -14,7 +14,7 @@ from odst.report.foresight import compare_forecast
 from odst.report.page import render_report
 from odst.run.config import parse_config, read_config
 from odst.run.directory import RunDir
-from odst.run.outlook import look_ahead, read_outlook, val_out_from
+from odst.run.outlook import described, look_ahead, read_outlook, val_out_from
 from odst.run.preparation import pool_of
 from odst.run.quick_base import scan_pool
 
@@ -125,10 +125,15 @@ def test_an_outlook_holds_the_truth_and_knows_what_val_out_can_promise() -> None
         assert one.share[0] <= share <= one.share[2]
     a = found.classes["a"]
     k = 40  # ratio 2 of 60 labelled images, by three classes
-    assert found.rounds[0][0] == k and found.rounds[1][0] == 2 * k
-    taken = min(k, a.above[1])
-    assert a.promised == pytest.approx(1 - 2950 / (501 * taken)) and a.above[0] < a.above[1] < a.above[2]
-    assert a.precision is not None and 0.5 < a.precision <= 1
+    assert found.rounds == [k, 2 * k]
+    assert a.promised == pytest.approx(1 - 2950 / (501 * min(k, a.above)))
+    assert found.first == sum(min(k, one.above) for one in found.classes.values())
+    first, second = found.to_json()["rounds"]  # what later teachers will find is not made up
+    assert (first["selected"], first["most"], second["selected"], second["most"]) == (found.first, 3 * k, None, 6 * k)
+    page = "\n".join(described(found))
+    assert f"about {found.first:,} of at most {3 * k} in round 1, if the run's base were the quick one" in page
+    assert f"at most {6 * k} in round 2: how many, their teachers will say" in page and "right" not in page
+    assert f"  {a.above:,}  " in page  # and no interval, which would be of the scan's error alone
     assert found.verdict[0] is True and "related images for 60 labelled ones" in found.verdict[1]
 
 
@@ -176,8 +181,10 @@ def test_a_forecast_is_kept_for_the_report_of_its_run(tmp_path: Path, monkeypatc
     found = compare_forecast(gather(run, pool_of(run)))
     assert found is not None
     assert [one.true for one in found.classes] == [pytest.approx(100 / 2300)] * 5
-    assert found.rounds == [(1, kept["rounds"][0]["selected"], run.metrics()[1]["selected"])]
+    told = kept["rounds"][0]
+    assert found.rounds == [(1, told["selected"], told["most"], run.metrics()[1]["selected"])]
     page = render_report(run, pool_of(run), images=False, relative_paths=False)
+    assert "two models, a quick base and this run" in page
     assert "What was forecast" in page and "of 5 classes lie inside their interval" in page
     (run.path / "forecast.json").write_text(json.dumps({"format": 7}))
     assert "no forecast that this odst can read" in fails("report", run.path)

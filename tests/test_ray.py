@@ -1,6 +1,5 @@
 """Two real Ray nodes on this machine: what they write is what one process writes, also when one of them is killed."""
 
-import hashlib
 import os
 import shutil
 import signal
@@ -10,30 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+import clusters
+import commands
 from odst.data.pool import open_pool
-from processes import command, odst
+from odst.engine.interface import running_on
+from odst.engine.parts import complete, read_notes
+from odst.errors import UserError
+from odst.progress import listening
+from processes import artefacts, command, odst
 
-# Before Ray is imported: it would put the address of a network card in place of the loopback's
-os.environ |= {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_failure_threshold": "4",
-}
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")])
 pytest.importorskip("ray", reason="needs odst[ray]")
+
+SOURCES, ROWS = 18, 3000  # so 18 parts
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator:
-    from ray.cluster_utils import Cluster
-
-    own = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
-    made = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    made.add_node(**own)
+    made = clusters.head()
+    made.add_node(**clusters.NODE)
     yield made
     import ray
 
@@ -43,36 +39,43 @@ def cluster() -> Iterator:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory) -> Path:
-    """Three arrays of 45,000 pictures, so 18 parts; some pictures stand twice."""
+    """Arrays of pictures, of which some stand twice."""
     folder = tmp_path_factory.mktemp("pictures")
     rng = np.random.default_rng(0)
-    for i in range(3):
-        x = rng.integers(256, size=(45_000, 8, 8, 3), dtype=np.uint8)
-        x[5], x[44_000] = x[7], rng.integers(2) + np.zeros((8, 8, 3), np.uint8)
-        np.save(folder / f"{i}.npy", x)
+    for i in range(SOURCES):
+        x = rng.integers(256, size=(ROWS, 8, 8, 3), dtype=np.uint8)
+        x[5], x[2900] = x[7], rng.integers(2) + np.zeros((8, 8, 3), np.uint8)
+        np.save(folder / f"{i:02d}.npy", x)
     return folder
 
 
 def build(pictures: Path, out: Path, *more: str) -> tuple:
-    return ("pool", "build", *(str(pictures / f"{i}.npy") for i in range(3)), "--out", str(out), "--size", "8", *more)
+    return ("pool", "build", str(pictures / "*.npy"), "--out", str(out), "--size", "8", *more)
 
 
-def files(folder: Path) -> dict[str, str]:
-    found = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != ".checked.json")
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in found}
+def on(cluster) -> tuple[str, ...]:
+    return "--engine", "ray", "--address", cluster.address
+
+
+def here(*words: object) -> None:
+    """A command in this process, which is in the cluster already."""
+    done = commands.odst(*words)
+    assert done.code == 0, done.err
 
 
 @pytest.fixture(scope="module")
 def local(pictures: Path, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("local") / "pool"
-    odst(*build(pictures, out))
+    here(*build(pictures, out))
     return out
 
 
-def test_two_nodes_build_the_pool_of_one_process(cluster, pictures: Path, local: Path, tmp_path: Path):
-    odst(*build(pictures, tmp_path / "pool", "--engine", "ray", "--address", cluster.address))
-    assert files(tmp_path / "pool") == files(local)
-    odst("pool", "verify", tmp_path / "pool", "--engine", "ray", "--address", cluster.address)
+def test_two_nodes_build_the_pool_of_one_process(cluster, pictures: Path, local: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the nodes stand elsewhere
+    here(*build(pictures, Path("pool"), *on(cluster)))
+    assert artefacts(tmp_path / "pool") == artefacts(local)
+    assert len(open_pool(local)) == SOURCES * (ROWS - 1) - (SOURCES - 2)
+    here("pool", "verify", "pool", *on(cluster))
 
 
 def test_shares_in_any_order_one_of_them_killed_and_a_closing_call_build_it_too(
@@ -80,68 +83,127 @@ def test_shares_in_any_order_one_of_them_killed_and_a_closing_call_build_it_too(
 ):
     out = tmp_path / "pool"
     for i in (2, 0):
-        done = odst(*build(pictures, out, "--shard", f"{i}/3"))
-        assert f"share {i}/3 is done" in done.stdout
+        assert f"share {i}/3 is done" in commands.odst(*build(pictures, out, "--shard", f"{i}/3")).out
     killed = subprocess.Popen(command(*build(pictures, out, "--shard", "1/3")), stderr=subprocess.DEVNULL)
     time.sleep(1.5)  # anywhere: while it starts, decodes or has just ended
     killed.kill()
     killed.wait()
-    assert odst("status", out).stdout.startswith("decode for pool:")
-    odst(*build(pictures, out, "--shard", "1/3"))
-    odst(*build(pictures, out))
-    assert files(out) == files(local)
+    assert commands.odst("status", out).out.startswith("decode for pool:")
+    here(*build(pictures, out, "--shard", "1/3"))
+    here(*build(pictures, out))
+    assert artefacts(out) == artefacts(local)
 
 
-def test_nodes_that_label_and_guard_write_what_this_machine_does(cluster, local: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("odst.method.stored.RANGE", 8192)
+def test_nodes_that_label_guard_and_look_write_what_this_machine_does(
+    cluster, local: Path, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr("odst.method.stored.RANGE", 3072)
+    monkeypatch.setattr("odst.report.pool_scan.BLOCK", 3000)
     import torch
 
     from odst.duplicates import Guard, audit
-    from odst.engine.interface import running_on
     from odst.engine.ray import OnRay
     from odst.method.labelling import Predictions
     from odst.method.selection import select
     from odst.method.stored import label
+    from odst.report.pool_scan import Stops, scan_pool
     from odst.vision.networks import make_network
 
     torch.manual_seed(0)
     model = make_network("tiny", 4, shape=(8, 8, 3))
     pool = open_pool(local)
-    guard = Guard({"test": pool.x[np.arange(0, 130_000, 7000)].copy()})
-    chosen = {}
-    ray = OnRay(cluster.address)
-    for name, engine in (("here", None), ("there", ray)):
+    guard = Guard({"test": pool.x[np.arange(0, 50_000, 3000)].copy()})
+    none, tau = np.empty(0, np.int64), np.full(4, -5.0)
+    chosen, seen = {}, {}
+    for name, engine in (("here", None), ("there", OnRay(cluster.address))):
         (tmp_path / name).mkdir()
         with running_on(engine):
             logits = label(model, pool.x, tmp_path / name / "logits", name="label", identity=pool.id)
             audit(pool, guard, tmp_path / name / "dedup")
-        I = select(
-            Predictions(logits, 1.0), np.full(4, -5.0), 50, excluded=np.empty(0, np.int64), max_copies=1, seed=0, t=0
-        )
-        chosen[name] = I.ids.tolist()
-    assert files(tmp_path / "there") == files(tmp_path / "here")
+            p = Predictions(logits, 1.0)
+            chosen[name] = select(p, tau, 50, excluded=none, max_copies=1, seed=0, t=0).ids.tolist()
+            scan = scan_pool(p, Stops(np.array([0.9]), tau[None] + 4, 0), 9, excluded=none, seed=0, t=0, nearest=20)
+        seen[name] = [scan.histogram.tolist(), scan.above.tolist(), [ids.tolist() for ids, _ in scan.just_above]]
+    assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")
     assert chosen["there"] == chosen["here"]
-    assert len(files(tmp_path / "here" / "logits")) == 1 + 17  # and the manifest
+    assert seen["there"] == seen["here"]
+    assert len(artefacts(tmp_path / "here" / "logits")) == 1 + 18  # and the manifest
 
 
-@pytest.mark.slow
-def test_nodes_embed_a_pool_as_this_machine_does(cluster, local: Path, tmp_path: Path):
+def test_nodes_embed_a_pool_as_this_machine_does(cluster, local: Path, tmp_path: Path, monkeypatch):
     import tiny_encoder
 
-    spec = tiny_encoder.save(tmp_path / "tiny.pt")
-    for name, more in (("here", ()), ("there", ("--engine", "ray", "--address", cluster.address))):
+    monkeypatch.chdir(tmp_path)
+    spec = tiny_encoder.save(Path("tiny.pt"))
+    for name, more in (("here", ()), ("there", on(cluster))):
         shutil.copytree(local, tmp_path / name)
-        odst("pool", "embed", tmp_path / name, "--embed", spec, "--from-pixels", *more)
-    made = files(tmp_path / "there")
-    assert made == files(tmp_path / "here")
+        here("pool", "embed", name, "--embed", spec, "--from-pixels", *more)
+    made = artefacts(tmp_path / "there")
+    assert made == artefacts(tmp_path / "here")
     assert any(name.startswith("features/") and name.endswith(".npy") for name in made)
+
+
+SHORT = ("--set", "training.phases=[{steps=4,lr=0.05}]", "--set", "training.students=[]", "--set", "method.alpha=0.05")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    here("run", "digits", "--out", out, *SHORT)
+    return out
+
+
+def test_a_run_of_the_digits_on_two_nodes_has_the_hashes_of_the_local_one(
+    cluster, digits: Path, tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    here("run", "digits", "--out", "there", *SHORT, *on(cluster))
+    assert artefacts(tmp_path / "there") == artefacts(digits)
+    assert (digits / "round-3" / "selection.parquet").is_file()
+
+
+def test_nodes_predict_and_evaluate_a_large_source_as_this_machine_does(
+    cluster, digits: Path, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr("odst.classifier.scanning.LARGE", 2000)
+    monkeypatch.setattr("odst.classifier.scanning.ITEMS", 256)
+    x = np.random.default_rng(0).integers(256, size=(2100, 28, 28, 3), dtype=np.uint8)
+    np.savez(tmp_path / "x.npz", x=x, labels=np.array(list("23589"))[np.arange(2100) % 5])
+    for name, more in (("here", ()), ("there", on(cluster))):
+        out = tmp_path / name
+        table, measures = ("--csv", out / "a.csv", "--parquet", out / "a.parquet"), ("--save", out / "m.json")
+        here("predict", digits, tmp_path / "x.npz", *table, "--device", "cpu", *more)
+        here("evaluate", digits, "--on", tmp_path / "x.npz", *measures, "--device", "cpu", *more)
+    assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")
+    assert sorted(artefacts(tmp_path / "here")) == ["a.csv", "a.parquet", "m.json"]
+
+
+def test_a_run_of_the_open_world_that_packs_its_pool_on_two_nodes_has_the_hashes_of_the_local_one(
+    cluster, real_data: Path, tmp_path: Path
+):
+    sets = {
+        "labelled": ("cifar10_train", "labelled"), "val_in": ("cifar10_train", "val_in"), "test": ("cifar10_test", "test"),
+        "related": ("cifar10_train", "pool"), "unrelated": ("cifar100_train", "pool"), "val_out": ("cifar100_test", "val_out"),
+    }  # fmt: skip
+    for name, (file, split) in sets.items():
+        table = pq.read_table(real_data / f"{file}.parquet", filters=[("split", "=", split)])
+        pq.write_table(table.take(np.arange(0, len(table), len(table) // 200)), tmp_path / f"{name}.parquet")
+    pool = [str(tmp_path / f"{name}.parquet") for name in ("related", "unrelated")]
+    given = ("--set", f"data.pool={pool}", "--set", "data.size=32", "--set", "model.name=tiny", *SHORT)
+    for name in ("labelled", "val_in", "val_out", "test"):
+        given += ("--set", f"data.{name}={tmp_path / f'{name}.parquet'}")
+    for name, more in (("here", ()), ("there", on(cluster))):
+        here("run", "open-world-cpu", "--out", tmp_path / name, *given, *more)
+    made = artefacts(tmp_path / "there")
+    assert made == artefacts(tmp_path / "here")
+    assert {"pool/shards/00000.npy", "round-3/selection.parquet"} <= made.keys()
 
 
 def test_a_driver_that_is_killed_leaves_what_is_done_and_the_same_command_goes_on(
     cluster, pictures: Path, local: Path, tmp_path: Path
 ):
     out = tmp_path / "pool"
-    arguments = build(pictures, out, "--engine", "ray", "--address", cluster.address)
+    arguments = build(pictures, out, *on(cluster))
     driver = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(out.glob("building/parts/0*.json")):
@@ -149,35 +211,36 @@ def test_a_driver_that_is_killed_leaves_what_is_done_and_the_same_command_goes_o
         time.sleep(0.01)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    odst(*arguments)
-    assert files(out) == files(local)
+    here(*arguments)
+    assert artefacts(out) == artefacts(local)
 
 
-def test_a_folder_that_a_node_cannot_write_and_a_gpu_that_nobody_offers_are_one_line(
-    cluster, pictures: Path, tmp_path: Path
-):
-    done = odst(
-        "run",
-        "digits",
-        "--out",
-        tmp_path / "run",
-        "--engine",
-        "ray",
-        "--address",
-        cluster.address,
-        "--gpus-per-worker",
-        "1",
-        check=2,
-    )
-    assert "the cluster offers 0 GPUs" in done.stderr
+def test_what_the_cluster_cannot_do_is_one_line(cluster, tmp_path: Path, monkeypatch):
+    done = odst("run", "digits", "--out", tmp_path / "run", *on(cluster), "--gpus-per-worker", "1", check=2)
+    assert done.stderr.startswith("odst: --gpus-per-worker 1: the cluster offers 0 GPUs. Ask for fewer")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.chdir(tmp_path)  # a place that has another name in every process
+    np.save("x.npy", np.zeros((3, 8, 8, 3), np.uint8))
+    line = commands.fails("pool", "build", "x.npy", "--out", "/proc/self/cwd/pool", "--size", "8", *on(cluster))
+    assert line.count("it does not see /proc/self/cwd/pool/building/parts. Use a folder that every node sees") == 2
+    assert list(tmp_path.rglob("*.part*")) == []
+
+
+def test_a_part_that_fails_three_times_on_the_nodes_is_named_and_the_others_are_kept(cluster, tmp_path: Path):
+    from odst.engine.ray import OnRay
+
+    with (
+        running_on(OnRay(cluster.address)),
+        pytest.raises(UserError, match=r"part 2 failed three times \(ValueError: two is not well\)\. The others are"),
+    ):
+        complete(tmp_path / "stage", {}, [1] * 5, clusters.Failing(tmp_path / "tries"), name=None)
+    assert sorted(read_notes(tmp_path / "stage")) == [0, 1, 3, 4]
+    assert (tmp_path / "tries").read_text() == "xxx"
 
 
 def test_a_node_that_is_killed_loses_nothing(cluster, tmp_path: Path):
     """Last: it takes the second node away. Tasks pace themselves, so that both nodes have results before the kill."""
-    from odst.engine.interface import running_on
-    from odst.engine.parts import complete, read_notes
     from odst.engine.ray import OnRay
-    from pacing import Pacing
 
     node = next(one for one in cluster.worker_nodes)
     raylets = [info.process.pid for info in node.all_processes["raylet"]]
@@ -199,13 +262,12 @@ def test_a_node_that_is_killed_loses_nothing(cluster, tmp_path: Path):
         def finish(self, name, completed):
             pass
 
-    from odst.progress import listening
-
     with running_on(OnRay(cluster.address)), listening(Watching()):
-        notes = complete(tmp_path / "stage", {}, [1] * 24, Pacing(tmp_path / "stage"), name="pace")
+        notes = complete(tmp_path / "stage", {}, [1] * 24, clusters.Pacing(tmp_path / "stage"), name="pace")
     assert killed and seen
     assert [note["number"] for note in notes] == list(range(24))
     assert [(tmp_path / "stage" / f"{i:05d}.txt").read_text() for i in range(24)] == [str(i) for i in range(24)]
     survivors = {note["raylet"] for note in notes[-4:]}
     assert len(survivors) == 1
     assert not survivors & set(raylets)
+    assert list((tmp_path / "stage").glob(".*.part")) == []

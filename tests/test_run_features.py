@@ -205,7 +205,7 @@ def test_pictures_of_any_size_arrays_and_vectors_are_predicted_alike(run: Path, 
 
 def test_a_run_is_evaluated_on_pictures(run: Path, world: Path, tmp_path: Path) -> None:
     done = command("evaluate", run, "--trust-code", "--on", world / "test", "--out", f"blobs={world / 'val_out'}",
-                   "--json", tmp_path / "found.json")  # fmt: skip
+                   "--save", tmp_path / "found.json")  # fmt: skip
     assert done.code == 0, done.err
     found = json.loads((tmp_path / "found.json").read_text())
     metrics = RunDir(run).metrics()[found["round"]]

@@ -237,7 +237,7 @@ def test_evaluating_on_a_labelled_folder_counts_its_errors(run: RunDir, tmp_path
     np.save(tmp_path / "others.npy", others)
     result = odst(
         "evaluate", run.path, "--on", tmp_path / "test", "--out", f"blobs={tmp_path / 'others.npy'}",
-        "--json", tmp_path / "e.json", "--device", "cpu",
+        "--save", tmp_path / "e.json", "--device", "cpu",
     )  # fmt: skip
     assert result.code == 0, result.err
     found = json.loads((tmp_path / "e.json").read_text())
@@ -279,7 +279,7 @@ def test_published_corruption_files_are_measured_by_the_command(run: RunDir, tmp
         np.save(place / f"{name}.npy", images)
     np.save(place / "labels.npy", np.tile(y, 5).astype(np.uint8))
     command = ("evaluate", run.path, "--on", on, "--corruption-files", place, "--device", "cpu")
-    result = odst(*command, "--json", tmp_path / "e.json")
+    result = odst(*command, "--save", tmp_path / "e.json")
     assert result.code == 0, result.err
     found = json.loads((tmp_path / "e.json").read_text())
     classifier = load(run.path, device="cpu")

@@ -41,7 +41,7 @@ def test_the_error_under_corruptions_is_a_number_of_every_round_where_asked_for(
     assert odst("run", run, "--set", "data.corruptions=true", "--out", corrupted).code == 0
     metrics = [json.loads(line) for line in (corrupted / "metrics.jsonl").read_text().splitlines()]
     final = json.loads((corrupted / "final.json").read_text())["round"]
-    assert odst("evaluate", corrupted, "--corruptions", "--json", tmp_path / "e.json").code == 0
+    assert odst("evaluate", corrupted, "--corruptions", "--save", tmp_path / "e.json").code == 0
     again = json.loads((tmp_path / "e.json").read_text())
     assert metrics[final]["corruption_error"] == pytest.approx(again["corruption_error"], abs=1e-12)
     table = odst("compare", corrupted, run, "--format", "markdown").out
@@ -104,10 +104,10 @@ def alone(run: Path, tmp_path: Path) -> Path:
 
 
 def test_what_comes_after_a_run_reads_none_of_its_images_again(run: Path, alone: Path, tmp_path: Path) -> None:
-    before = odst("evaluate", alone / "run", "--json", tmp_path / "before.json")
+    before = odst("evaluate", alone / "run", "--save", tmp_path / "before.json")
     for file in alone.glob("*.npy"):
         file.unlink()
-    after = odst("evaluate", alone / "run", "--json", tmp_path / "after.json")
+    after = odst("evaluate", alone / "run", "--save", tmp_path / "after.json")
     assert (before.code, after.code) == (0, 0), before.err + after.err
     assert (tmp_path / "before.json").read_text() == (tmp_path / "after.json").read_text()
     for command in (("report",), ("compare", alone / "run", "--out", tmp_path / "c.html")):
@@ -117,9 +117,9 @@ def test_what_comes_after_a_run_reads_none_of_its_images_again(run: Path, alone:
 
 
 def test_a_run_without_labels_beside_its_logits_has_them_decoded_again(alone: Path, tmp_path: Path) -> None:
-    assert odst("evaluate", alone / "run", "--json", tmp_path / "kept.json").code == 0
+    assert odst("evaluate", alone / "run", "--save", tmp_path / "kept.json").code == 0
     without_labels(alone / "run")
-    assert odst("evaluate", alone / "run", "--json", tmp_path / "decoded.json").code == 0
+    assert odst("evaluate", alone / "run", "--save", tmp_path / "decoded.json").code == 0
     assert (tmp_path / "kept.json").read_text() == (tmp_path / "decoded.json").read_text()
     labels = alone / "val_in-y.npy"
     np.save(labels, np.load(labels)[::-1])  # as many as before: only their hash tells

@@ -1,8 +1,13 @@
 """A val_out by eye: marks move lines, the random sample says how clean it was, and everything else is one line."""
 
 import csv
+import http.client
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +137,47 @@ def test_the_draws_are_of_val_out_and_uniform(project: Path) -> None:
     assert abs(counts - 300 * 10 / len(kept)).max() < 6 * np.sqrt(300 * 10 / len(kept))
 
 
+def test_the_interval_holds_in_the_second_pass_too(project: Path) -> None:
+    """A tenth of val_out is of a class; the first pass takes out what its sample has found, the second is asked again."""
+    one, missed = open_cleaning(project), [0, 0]
+    rng, ids_ = stream(0, "passes"), np.arange(540)
+    for seed in range(300):
+        bad = rng.random(540) < 0.1
+        kept = [{"pool_id": str(j), "log_odds": "0"} for j in ids_]
+        for turn in (0, 1):
+            now = replace(one, kept=kept, aside=[], seed=seed)
+            drawn = now.drawn(150)
+            words = now.contamination(int(bad[drawn].sum()), len(drawn))
+            low, high = map(float, re.search(r"interval ([\d.]+) to ([\d.]+) %", words).groups())
+            true = 100 * bad[now.ids(kept)].mean()
+            missed[turn] += not low - 0.05 <= true <= high + 0.05  # as printed
+            kept = [row | {"seen": "1"} if int(row["pool_id"]) in drawn else row for row in kept]
+            kept = [row for row in kept if not (row.get("seen") and bad[int(row["pool_id"])])]
+    assert max(missed) <= 27  # 95 % intervals: more would be a chance of one in a thousand
+    assert "count as clean" in words
+
+
+def test_a_second_pass_draws_what_nobody_has_looked_at(project: Path) -> None:
+    one = open_cleaning(project)
+    first = one.drawn(20).tolist()
+    write_marks(project / "marks.json", marks(one, first, [], 20))
+    assert "show one of your classes" in odst("review", project, "--val-out", "--marks", project / "marks.json").out
+    again = odst("review", project, "--val-out", "--marks", project / "marks.json")
+    assert (
+        again.code == 0 and "These draws were counted before" in again.out and "0 images of your classes" in again.out
+    )
+    two = open_cleaning(project)
+    second = two.drawn(20).tolist()
+    assert second and not set(second) & set(first) and set(second) <= ids(project / "val_out.csv")
+    write_marks(project / "more.json", marks(two, second, [], 20))
+    said = odst("review", project, "--val-out", "--marks", project / "more.json").out
+    clean = sum(shows(one, j) == "other" for j in first)
+    bad, n = sum(shows(two, j) != "other" for j in second), len(second)
+    share = 100 * bad / n * (len(two.kept) - clean) / len(two.kept)
+    assert f"{bad} of {n} show" in said and f": {share:.1f} % of val_out" in said
+    assert f"{clean} were looked at before and count as clean" in said
+
+
 def test_marks_that_do_not_belong_move_nothing(project: Path, tmp_path: Path) -> None:
     one = open_cleaning(project)
     mark = marks(one, [int(one.kept[0]["pool_id"])], [], 20)[0]
@@ -168,15 +214,51 @@ def test_a_person_cleans_it_in_the_browser(project: Path, tmp_path: Path) -> Non
                 page.key(str(NAMES.index(shows(one, j)) + 1))
         page.key("Enter")
         said = page.run("document.getElementById('live').textContent")
+        page.run("scrollTo(0, 0)")
         page.click('input[value="triage"]')
-        for _ in range(page.run("mode.pages.length")):
-            page.key("Enter")
+        page.key("Enter")
+        looked = page.run("Object.keys(seen()).map(Number)")
+        assert looked == sorted(page.run("mode.pages[0].tiles.map(t => t.id)"))
+        page.click("#save summary")
         file = page.download("#json", tmp_path, "marks-val_out.json")
+        result = odst("review", project, "--val-out", "--marks", file)
+        # made again, the page shows others, and none of them is taken for seen because another stood in its place
+        assert odst("review", project, "--val-out", "--draws", 20).code == 0
+        page.open(project / "val_out.html")
+        again = page.run("mode.pages.flatMap(p => p.tiles.map(t => t.id))")
+        assert again == open_cleaning(project).drawn(20).tolist() and not set(again) & {*drawn, *looked}
+        assert page.run("rows().filter(row => row.part === 'audit').length") == 0
+        assert page.run("document.querySelector('#classes tr').dataset.seen") == "0"
+        assert not set(page.run("rows().map(row => row.pool_id)")) - set(looked)
         assert page.faults == []
     bad = sum(shows(one, j) != "other" for j in drawn)
-    words = f"{bad} of {len(drawn)} show one of your classes"
+    words = f"{bad} of {len(drawn)} {'shows' if bad == 1 else 'show'} one of your classes"
     assert words in said
-    result = odst("review", project, "--val-out", "--marks", file)
     assert result.code == 0 and words in result.out
     assert {m["verdict"] for m in json.loads(file.read_text())["marks"]} <= {"right", "relabelled"}
     assert not {j for j in drawn if shows(one, j) != "other"} & ids(project / "val_out.csv")
+
+
+@pytest.mark.slow
+def test_it_is_served_too_and_what_would_be_passed_over_is_refused(project: Path) -> None:
+    one = open_cleaning(project)
+    found = marks(one, one.drawn(20).tolist(), [], 20)
+    command = [sys.executable, "-c", "from odst.cli import main; main()", "review", str(project), "--val-out", "--serve", "--draws", "20"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w-]{32,}/)", process.stdout.readline())
+        body = json.dumps({"format": "odst-marks-1", "marks": [mark.to_json() for mark in found]})
+        connection = http.client.HTTPConnection("127.0.0.1", int(address[1]), timeout=60)
+        connection.request("POST", f"{address[2]}marks", body)
+        assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert "uniform sample" not in odst("review", project, "--val-out", "--marks", project / "marks-val_out.json").out
+    assert not {mark.pool_id for mark in found if mark.verdict == "relabelled"} & ids(project / "val_out.csv")
+    for options, said in (
+        (("--serve", "--round", 9, "--import", "nosuch.json", "--port", 3), "--import, --port, --round, --serve: not with"),
+        (("--serve", "--round", 9), "--round: not with --serve"),
+        (("--port", 3), "--port: not with --val-out"),
+        (("--marks", project / "marks-val_out.json", "--draws", 9), "--draws: not with --val-out --marks"),
+    ):  # fmt: skip
+        assert said in fails("review", project, "--val-out", *options)

@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+BESIDE = {"pandas<3"}  # which old datasets, whose pyarrow may be as old as ours, do not know
 
 
 def project() -> dict:
@@ -39,7 +40,8 @@ def minimum() -> list[str]:
     extras = project()["optional-dependencies"]
     wanted = [*project()["dependencies"], *(one for extra in extras.values() for one in extra)]
     bounds = [re.match(r"([\w.-]+)>=([\w.]+)", one) for one in wanted]
-    return sorted({f"{match[1]}=={match[2]}" for match in bounds if match and match[1] != "torch"})
+    pinned = {f"{match[1]}=={match[2]}" for match in bounds if match and match[1] != "torch"}
+    return sorted(pinned | BESIDE)
 
 
 def repack(file: Path) -> None:

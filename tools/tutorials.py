@@ -25,6 +25,10 @@ class Part(NamedTuple):
     text: str
 
 
+# where odst is not there yet, as in Colab
+INSTALL = Part("python", "%pip install --quiet odst")
+
+
 def parts(page: Path) -> list[Part]:
     text, found, at = page.read_text(encoding="utf-8"), [], 0
     for match in FENCE.finditer(text):
@@ -83,8 +87,7 @@ def main() -> None:
             if part.kind != "markdown":
                 print(f"\n>>> {part.text}\n{printed}")
     if "--notebook" in sys.argv[2:]:
-        install = Part("python", "%pip install --quiet odst")  # where odst is not there yet, as in Colab
-        made = notebook([done[0], (install, ""), *done[1:]])
+        made = notebook([done[0], (INSTALL, ""), *done[1:]])
         page.with_suffix(".ipynb").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

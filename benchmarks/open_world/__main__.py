@@ -1,4 +1,4 @@
-"""The open-world benchmark: python -m benchmarks.open_world [--data FOLDER] [--out DIR] [--only NAME] [--workers N] [--smoke]
+"""The open-world benchmark: python -m benchmarks.open_world [--data FOLDER] [--out DIR] [--only NAME] [--known FILE] [--workers N] [--smoke]
 
 Builds the worlds, runs every method, and writes results.json, tables.md, figures and the page compare.html. Interrupted, the same command goes on.
 FOLDER holds the benchmark's parquet files (cifar10_train.parquet, ...; default $ODST_TEST_DATA); without one the sets of
@@ -18,14 +18,17 @@ import numpy as np
 import torch
 
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import jobs, run
+from benchmarks.open_world.jobs import jobs, known_jobs, run
+from benchmarks.open_world.sweep import draw_sweep, sweep_tables
 from benchmarks.open_world.tables import tables
-from benchmarks.open_world.world import Set, build, cifar_sets, svhn_sets
+from benchmarks.open_world.world import Set, build, cifar_sets, cut, svhn_sets
 from odst.cli.screen import bars
 from odst.errors import UserError
 from odst.files import write_json, write_text
 from odst.report.comparison import write_comparison
 from odst.run.directory import RunDir
+
+SMOKE_WITHOUT = ("sweep-1500", "sweep-29400", "near", "far")  # worlds that are no different at a few steps
 
 
 def main() -> None:
@@ -33,6 +36,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("ODST_TEST_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/open_world"))
     parser.add_argument("--only", default="", help="jobs whose WORLD/NAME/SEED holds this text")
+    parser.add_argument("--known", type=Path, help="results.json of an earlier call: its runs are taken as they are")
     parser.add_argument("--workers", type=int, default=2, help="runs at a time; each gets its share of the cores")
     parser.add_argument("--smoke", "--quick", action="store_true", dest="smoke")
     options = parser.parse_args()
@@ -47,25 +51,24 @@ def main() -> None:
     wanted = [
         job
         for job in jobs()
-        if options.only in f"{job.world}/{job.name}/{job.seed}"
-        and not (options.smoke and (job.seed or job.world == "10"))
+        if options.only in str(job)
+        and not (options.smoke and (job.seed or job.world in SMOKE_WITHOUT))
         and (data or job.world != "svhn")
     ]
     with bars():
         build_worlds({job.world for job in wanted}, data, out, options.smoke)
-    rows: list[dict[str, Any]] = []
+    known = known_jobs(options.known)
+    rows = [row for name, own in known.items() if name in {str(job) for job in jobs()} for row in own]
     threads = max(1, (os.cpu_count() or 1) // options.workers)
     with ProcessPoolExecutor(
         options.workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as workers:
-        for job, done in [(job, workers.submit(run, job, out, options.smoke)) for job in wanted]:
+        waiting = [(job, workers.submit(run, job, out, options.smoke)) for job in wanted if str(job) not in known]
+        for job, done in waiting:
             rows += done.result()
-            print(
-                f"{job.world}/{job.name}/{job.seed}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()),
-                flush=True,
-            )
+            print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
             write_json(out / "results.json", rows)
-    write_text(out / "tables.md", tables(rows))
+    write_text(out / "tables.md", tables(rows) + "\n" + sweep_tables(rows))
     draw(rows, out)
     print((out / "tables.md").read_text())
     print(f"open_world ratio={difference(rows):.3g} anchor=st-error-of-the-third-round")
@@ -76,6 +79,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     pair = {method: out / "runs" / f"33-{method}-seed-0" for method in ("odst", "st-ot")}
     if all((run / "round-3" / "selection.parquet").exists() for run in pair.values()):
         draw_rounds(rows, out / "rounds.png")
+        draw_sweep(rows, out / "sweep.png")
         draw_exclusive(pair, out / "world-33" / "pool", out / "exclusive.png")
         write_comparison([RunDir(run) for run in pair.values()], out / "compare.html")
 
@@ -93,7 +97,7 @@ def build_worlds(names: set[str], data: Path | None, out: Path, smoke: bool) -> 
                 sets[kind] = {
                     key: one.sample(40 if key == "related" else 8, "smoke") for key, one in sets[kind].items()
                 }
-        build(out / f"world-{name}", sets[kind], {"33": 1 / 3, "10": 0.1, "2": 0.02}.get(name), weights)
+        build(out / f"world-{name}", cut(name, sets[kind]), weights)
 
 
 def difference(rows: list[dict[str, Any]]) -> float:

@@ -39,7 +39,7 @@ def draw_rounds(rows: list[dict[str, Any]], file: Path) -> None:
         panel.set_xticks(range(4), ["base", "1", "2", "3"])
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].legend(frameon=False)
-    _save(figure, file)
+    save(figure, file)
 
 
 def draw_exclusive(runs: dict[str, Path], pool: Path, file: Path, most: int = 14) -> dict[str, dict[str, float]]:
@@ -67,11 +67,11 @@ def draw_exclusive(runs: dict[str, Path], pool: Path, file: Path, most: int = 14
             fontsize=10,
         )
         panel.spines[["top", "right"]].set_visible(False)
-    _save(figure, file)
+    save(figure, file)
     return counts
 
 
-def _save(figure: Any, file: Path) -> None:
+def save(figure: Any, file: Path) -> None:
     with whole(file) as part:
         figure.savefig(part, dpi=110, format="png", metadata={"Software": None})
     plt.close(figure)

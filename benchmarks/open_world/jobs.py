@@ -1,6 +1,8 @@
 """What is run, and how one run becomes rows of results.json."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.open_world.world import SIDES, SWEEP
+from odst.errors import UserError
+from odst.few_labels import SPARE_IMAGES
 from odst.files import write_json
 from odst.method.labelling import infer
-from odst.run.config import read_config
+from odst.run.config import Config, read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
 from odst.run.preparation import prepare
 from odst.training.schedule import Phase
 
+SEEDS = (0, 1, 2)
 SMOKE = {
     "training.phases": [{"steps": 3, "lr": 0.05}],
     "training.students": [],
@@ -23,6 +29,12 @@ SMOKE = {
     "method.alpha": 0.05,
     "training.batch": 16,
 }
+KEYS = (
+    "round", "error", "od_auroc", "od_auroc_by_set", "selected", "repeats", "related", "correct", "val_error", "val_od_auroc",
+)  # fmt: skip
+
+AUTO = {"method.rest_weight": "auto", "method.spare": SPARE_IMAGES, "run.labels_alone": True}
+BOUND = {"data.labelled": ["labelled.npz", "related.npz"]}
 
 
 @dataclass(frozen=True)
@@ -35,83 +47,139 @@ class Job:
     seed: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return f"{self.world}/{self.name}/{self.seed}"
+
 
 def jobs() -> Iterator[Job]:
     """The most telling first: what is cut short still says something."""
-    for seed in (0, 1, 2):
+    for seed in SEEDS:
         for method in ("odst", "st", "st-ot"):
             yield Job("33", method, method, seed)
-    for share in ("2", "10"):
-        for method in ("odst", "st"):
-            yield Job(share, method, method)
-    for method in ("uniform-rest", "soft-rest", "one-shot", "supervised"):
-        yield Job("33", method, method)
-    yield Job("33", "bound", "supervised", changes=bound(schedule()))
+        yield Job("33", "bound", "supervised", seed, BOUND | schedule(bound=True))
+        yield Job("33", "odst-auto", "odst", seed, AUTO)
+        yield from sweep(seed)
+    for seed in SEEDS:
+        for method in ("uniform-rest", "soft-rest"):
+            yield Job("33", method, method, seed)
+    yield Job("33", "one-shot", "one-shot")
     yield Job("33", "supervised+val_in", "supervised", changes={"data.join_val_in": True})
-    # House numbers: a third of the steps, and only crops, since a flipped digit is another one
-    digits = schedule(shorter=3, augment=["crop:4"])
+    for world in SIDES:
+        for name, method, own in (("odst", "odst", {}), ("odst-auto", "odst", AUTO), ("st", "st", {})):
+            yield Job(world, name, method, changes=own | schedule(SWEEP_LONGER))
+    # House numbers: only crops, since a flipped digit is another one
+    digits = schedule(augment=["crop:4"])
     yield Job("svhn", "odst", "odst", changes=digits)
     yield Job("svhn", "st-cw", "st-cw", changes=digits)
-    yield Job("svhn", "bound", "supervised", changes=bound(digits))
+    yield Job("svhn", "bound", "supervised", changes=BOUND | schedule(bound=True, augment=["crop:4"]))
 
 
-def schedule(**changes: Any) -> dict[str, Any]:
-    """The preset's schedule, with fewer steps or another augmentation."""
+def sweep(seed: int) -> Iterator[Job]:
+    """1,000 labelled and 3,000 related images, among ever more unrelated ones. The labels alone (the base of st) and the bound
+    see none of these, so one world is enough for them."""
+    few = schedule(SWEEP_LONGER)
+    yield Job("sweep-0", "bound", "supervised", seed, BOUND | schedule(bound=True))
+    for world in SWEEP:
+        yield Job(world, "odst", "odst", seed, few)
+        yield Job(world, "odst-auto", "odst", seed, AUTO | few)
+        yield Job(world, "st", "st", seed, few)
+        yield Job(world, "st-ot", "st-ot", seed, few)
+
+
+SWEEP_LONGER = 3  # times as many epochs of the base: 1,000 images are a quarter of 4,000
+
+
+def schedule(longer: float = 1, student: float = 1, *, bound: bool = False, **others: Any) -> dict[str, Any]:
+    """The preset's schedule with its base and students so many times longer, or other phases; a bound trains as a student does."""
     training = read_config("open-world-cpu", {}).training
+    (students,) = training.students
+    assert students.phases is not None
 
-    def changed(phases: Iterable[Phase], shorter: int = 1, **others: Any) -> list[dict[str, Any]]:
-        return [asdict(p) | {"steps": (p.steps or 0) // shorter, **others} for p in phases]
+    def changed(phases: Iterable[Phase], longer: float) -> list[dict[str, Any]]:
+        return [asdict(p) | {"epochs": (p.epochs or 0) * longer} | others for p in phases]
 
+    later = changed(students.phases, student)
     return {
-        "training.phases": changed(training.phases, **changes),
-        "training.students": [{"phases": changed(student.phases or (), **changes)} for student in training.students],
+        "training.phases": later if bound else changed(training.phases, longer),
+        "training.students": [{"phases": later}],
     }
 
 
-def bound(schedule: dict[str, Any]) -> dict[str, Any]:
-    """What a third student could reach: T and all related images with their true labels, for as many steps."""
-    last = schedule["training.students"][-1]["phases"]
-    return {"data.labelled": ["labelled.npz", "related.npz"], "training.phases": last}
-
-
-def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
-    """The rows of results.json of one run, a round each. Runs lie side by side, so that they share bases across worlds."""
+def configured(job: Job, out: Path, smoke: bool) -> Config:
     world = out / f"world-{job.world}"
-    names = [file.stem for file in world.glob("out_*.npz")]
-    there = {key: str(world / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test")}
-    changes: dict[str, Any] = {f"data.{key}": value for key, value in there.items()} | {
-        "data.pool": str(world / "pool")
-    }
-    changes |= {"data.out_test": {name.removeprefix("out_"): str(world / f"{name}.npz") for name in names}}
+    there = {f"data.{key}": str(world / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test")}
+    tests = {file.stem.removeprefix("out_"): str(file) for file in world.glob("out_*.npz")}
+    changes: dict[str, Any] = there | {"data.pool": str(world / "pool"), "data.out_test": tests}
     own = dict(job.changes)
     if isinstance(own.get("data.labelled"), list):
         own["data.labelled"] = [str(world / name) for name in own["data.labelled"]]
     changes |= own | (SMOKE if smoke else {}) | {"method.name": job.method, "run.seed": job.seed}
-    config = read_config("open-world-cpu", changes)
-    folder = out / "runs" / f"{job.world}-{job.name}-seed-{job.seed}"
+    return read_config("open-world-cpu", changes)
+
+
+def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
+    """The rows of results.json of one run, a round each. Runs lie side by side, so that they share bases across worlds."""
+    config = configured(job, out, smoke)
+    folder = out / "runs" / str(job).replace("/", "-")
     folder.parent.mkdir(exist_ok=True)
     execute(config, folder)
     done = RunDir(folder)
-    corrupted = corruption_errors(done, world)
+    corrupted = corruption_errors(done, out / f"world-{job.world}")
     spent = sum(json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines())
-    keys = (
-        "round",
-        "error",
-        "od_auroc",
-        "od_auroc_by_set",
-        "selected",
-        "repeats",
-        "related",
-        "correct",
-        "val_error",
-        "val_od_auroc",
-    )
-    return [
-        {"share": job.world, "method": job.name, "seed": job.seed}
-        | {key: one[key] for key in keys}
-        | {"corruption_error": corrupted[one["round"]], "seconds": round(spent)}
+    about = {"share": job.world, "method": job.name, "seed": job.seed}
+    how = {
+        "images": images_seen(config, done),
+        "seconds": round(spent),
+        "load": round(os.getloadavg()[2], 1),
+        "commit": commit(),
+    }
+    rows = [
+        about | {key: one[key] for key in KEYS} | {"corruption_error": corrupted[one["round"]]} | how
         for one in done.metrics()
     ]
+    if config.run.labels_alone:
+        final = done.final()
+        assert final is not None
+        taken = next(one.rest_weight for one in done.bases() if one.taken)
+        rows = [row | {"rest_weight": taken, "use": row["round"] == final["use"]} for row in rows]
+    return rows
+
+
+def images_seen(config: Config, done: RunDir) -> int:
+    """How many images went through the network in training, over the rounds: what peers may use, too. Trials of other
+    weights count as far as they went."""
+    first, *students = config.schedules()
+    total, n = 0, done.info()["sets"]["labelled"]["images"]
+    bases = [one.rest_weight for one in done.bases()] or [config.recipe().weight]
+    for weight in bases:
+        total += first.plan(n).steps * first.batch * (2 if weight else 1)
+    for line in done.metrics()[1:]:
+        schedule = students[min(line["round"], len(students)) - 1] if students else first
+        steps = schedule.plan(n + line["selected"] + line["repeats"]).steps
+        total += steps * schedule.batch * (2 if bases[-1] else 1)
+    return total
+
+
+def commit() -> str:
+    """Of this checkout, for the record; empty outside of one."""
+    try:
+        return subprocess.run(
+            ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def known_jobs(file: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """Rows of jobs that an earlier call has finished, by the job's name."""
+    if file is None:
+        return {}
+    if not file.exists():
+        raise UserError(f"--known: there is no file {file}. Leave it out to run everything.")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in json.loads(file.read_text()):
+        found.setdefault(f"{row['share']}/{row['method']}/{row['seed']}", []).append(row)
+    return found
 
 
 def corruption_errors(done: RunDir, world: Path) -> list[float]:

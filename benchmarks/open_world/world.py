@@ -23,6 +23,16 @@ from odst.vision.perceptual import read_lpips_weights
 
 CONFUSED = ("bus", "pickup_truck")  # CIFAR-100 classes that show CIFAR-10's automobile and truck
 CORRUPTED = 1000  # test images for the corruption error
+LABELLED, RELATED = 1_000, 3_000  # of the sweep, the same in all its worlds
+SWEEP = {"sweep-0": 0, "sweep-1500": 1_500, "sweep-6000": 6_000, "sweep-29400": 29_400}  # unrelated images
+SIDES = {"near": 6_000, "far": 6_000}  # as many unrelated images, of classes that are like the task's, and of others
+# CIFAR-100's mammals, reptiles and vehicles; CIFAR-10 has cats, deer, dogs, horses, birds, frogs and vehicles
+NEAR = (
+    "bear", "leopard", "lion", "tiger", "wolf", "camel", "cattle", "chimpanzee", "elephant", "kangaroo", "fox",
+    "porcupine", "possum", "raccoon", "skunk", "hamster", "mouse", "rabbit", "shrew", "squirrel", "crocodile",
+    "dinosaur", "lizard", "snake", "turtle", "bicycle", "motorcycle", "train", "lawn_mower", "rocket", "streetcar",
+    "tank", "tractor",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,10 @@ class Set:
             stream(0, *name, c).permutation(np.flatnonzero(self.names == c))[:per_class] for c in np.unique(self.names)
         ]
         return self.where(np.sort(np.concatenate(rows)))
+
+    def draw(self, n: int, *name: str) -> "Set":
+        """`n` of all, drawn by name: of two numbers the larger draw holds the smaller."""
+        return self.where(np.sort(stream(0, *name).permutation(len(self.x))[:n]))
 
 
 def parquet(folder: Path, file: str, split: str) -> Set:
@@ -102,18 +116,30 @@ def svhn_sets(folder: Path) -> dict[str, Set]:
     }
 
 
-def build(out: Path, sets: dict[str, Set], share: float | None, weights: Path | None) -> None:
-    """Write a world to `out`: each set as .npz, and the pool, packed, shuffled and guarded, with `share` of it related (all
-    the related images with None)."""
+def cut(world: str, sets: dict[str, Set]) -> dict[str, Set]:
+    """The sets of one world: which of the labelled, related and unrelated images it has."""
+    if world == "33":
+        n = len(sets["unrelated"].x) // 2
+        if n > len(sets["related"].x):
+            raise UserError(f"world 33: it needs {n} related images, and there are {len(sets['related'].x)}.")
+        return sets | {"related": sets["related"].draw(n, "share")}
+    if world not in SWEEP | SIDES:
+        return sets
+    K, unrelated = len(np.unique(sets["labelled"].names)), sets["unrelated"]
+    if world in SIDES:
+        unrelated = unrelated.where(np.isin(unrelated.names, NEAR) == (world == "near"))
+    return sets | {
+        "labelled": sets["labelled"].sample(LABELLED // K, "sweep", "labelled"),
+        "related": sets["related"].sample(RELATED // K, "sweep", "related"),
+        "unrelated": unrelated.draw((SWEEP | SIDES)[world], "sweep", "unrelated"),
+    }
+
+
+def build(out: Path, sets: dict[str, Set], weights: Path | None) -> None:
+    """Write a world to `out`: each set as .npz, and the pool of related and unrelated images, packed, shuffled and guarded."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     related, unrelated = sets["related"], sets["unrelated"]
-    if share is not None:
-        n = round(len(unrelated.x) * share / (1 - share))
-        if n > len(related.x):
-            raise UserError(f"share {share:.0%}: it needs {n} related images, and there are {len(related.x)}.")
-        related = related.sample(-(-n // len(np.unique(related.names))), "share")
-        related = related.where(np.sort(stream(0, "share").permutation(len(related.x))[:n]))
     order = stream(0, "pool").permutation(len(related.x) + len(unrelated.x))
     pool = Set(np.concatenate([related.x, unrelated.x])[order], np.concatenate([related.names, unrelated.names])[order])
     for name, one in {**sets, "related": related, "pool": pool}.items():

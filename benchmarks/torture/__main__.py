@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.measuring import conclude, table
 from benchmarks.torture import cases
 from benchmarks.torture.calls import preload
+from benchmarks.torture.nodes import nodes
 from benchmarks.torture.scenes import LEFT_OUT, missing
 
 PARTS = {
@@ -24,7 +25,9 @@ PARTS = {
     "pairs": "two at once",
     "damage": "a damaged file × a command",
     "malformed": "malformed sources and configs",
+    "nodes": "a stage on two Ray nodes, one killed",
 }
+ASKED = ("nodes",)  # only when named
 
 
 def verdicts(
@@ -42,6 +45,7 @@ def verdicts(
         "malformed": lambda: cases.malformed(
             world, place / "malformed", seed, 200 if quick else 1500, 60 if quick else 500
         ),
+        "nodes": lambda: nodes(place, seed),
     }
 
 
@@ -58,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = cases.World(Path(folder), asked.seed)
         for part, run in verdicts(world, Path(folder), asked.seed, asked.quick).items():
-            if asked.part and part not in asked.part:
+            if part not in (asked.part or [name for name in PARTS if name not in ASKED]):
                 continue
             begin, counts = time.monotonic(), Counter[str]()
             for verdict in run():

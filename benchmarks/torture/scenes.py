@@ -60,7 +60,7 @@ SCENES = {
     "review": Scene(("review", "done", "--draws", "4"), ("done",), alone=False),
     "audit": Scene(("audit", "done", "--plan")),
     "predict": Scene(("predict", "done", "pictures", "--csv", "answers.csv", "--parquet", "answers.parquet"), ("answers.csv", "answers.parquet"), alone=False),
-    "evaluate": Scene(("evaluate", "done", "--json", "measures.json"), ("measures.json",), alone=False),
+    "evaluate": Scene(("evaluate", "done", "--save", "measures.json"), ("measures.json",), alone=False),
     "compare": Scene(("compare", "done", "--out", "comparison.html"), ("comparison.html",), alone=False),
     "export": Scene(("export", "done", "--tensorboard", "board"), ("board",), alone=False, named=True),
     "selection": Scene(("selection", "done", "--to", "csv", "--out", "selected", "--round", "1"), ("selected",), alone=False),

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from odst.errors import UserError
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on success it becomes `path`, on failure it is gone."""
     path = Path(path)
+    refuse_remote(path)
     if path.is_dir():
         raise UserError(f"{path}: this is a folder, and a file is to be written. Name a file in it.")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +34,29 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that takes its name on success, and is gone on failure."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
+    temporary.mkdir()
+    try:
+        yield temporary
+        temporary.rename(out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def refuse_remote(path: Path) -> None:
+    """What would make a folder called `s3:` here."""
+    if re.match(r"[a-z][a-z0-9+]+:$", path.parts[0] if path.parts else ""):
+        raise UserError(
+            f"{path}: only packed pools are written to an object store (`odst pool build --out s3://bucket/pool`). Name a "
+            "folder, and copy what comes out."
+        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

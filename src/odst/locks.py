@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from odst.errors import UserError
+from odst.files import refuse_remote
 from odst.holders import FILE, Holder, alive, born_of, machine, read_holder
 
 log = logging.getLogger("odst")
@@ -39,6 +40,7 @@ def lock(folder: str | os.PathLike[str], doing: str, *, part: str | None = None)
     held side by side, none beside a lock of the whole. A folder that is not there is made, and goes again if nothing came
     into it. Where nobody may write there is nothing to lock.
     """
+    refuse_remote(Path(folder))
     held = _acquire(Path(folder), doing, part)
     try:
         yield

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
 from odst.classifier.scanning import decoder_of, is_large, look
 from odst.data.decoding import Fit
 from odst.data.images import Images
@@ -37,7 +37,8 @@ def assess(
     `logits` and `outs` are the classifier's. `corrupted` is the images of y, for the 15 corruptions to be made on, or a
     folder of CIFAR-10-C or CIFAR-100-C.
     """
-    temperature, seed = classifier.temperature, classifier.run.info()["seed"]
+    temperature = classifier.temperature
+    seed = 0 if classifier.run is None else classifier.run.info()["seed"]
     found: dict[str, Any] = {
         "round": classifier.round,
         "temperature": temperature,
@@ -134,8 +135,8 @@ class OwnSets(NamedTuple):
 
 
 def own_sets(classifier: Classifier) -> OwnSets:
-    labels = labels_of(classifier.run, classifier.round)
-    logits = classifier.run.logits(classifier.round)
+    run = classifier.of_run("evaluate on")
+    labels, logits = labels_of(run, classifier.round), run.logits(classifier.round)
     if "test" in labels:
         outs = {name.removeprefix("out/"): z for name, z in logits.items() if name.startswith("out/")}
         return OwnSets("test", logits["test"], labels["test"], outs)
@@ -145,5 +146,5 @@ def own_sets(classifier: Classifier) -> OwnSets:
 
 def own_images(classifier: Classifier) -> Images:
     """The images of `own_sets`, read again."""
-    data = sets_of(classifier.run)
+    data = sets_of(classifier.of_run("evaluate on"))
     return data.val_in.x if data.test is None else data.test.x

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from odst.classifier.load import Classifier
 from odst.classifier.merging import merged
+from odst.classifier.model import Classifier
 from odst.errors import UserError
 from odst.files import whole
 from odst.method.labelling import as_input
@@ -98,7 +98,7 @@ def _backbone(classifier: Classifier) -> Backbone | None:
         return None
     if encoding.side is not None:
         raise UserError(
-            f"{classifier.run.path}: its vectors were made from stored pixels of {encoding.side} a side, which an "
+            f"{classifier.path}: its vectors were made from stored pixels of {encoding.side} a side, which an "
             "exported model does not do. Serve with odst.load(), or embed the pool's originals and run again."
         )
     return open_backbone(encoding.embedder.spec)
@@ -149,9 +149,10 @@ def example(classifier: Classifier, n: int = 32) -> np.ndarray:
 
 def _metadata(classifier: Classifier) -> dict[str, str]:
     thresholds, encoding = classifier.thresholds, classifier.encoding
-    audit = classifier.run.audit(classifier.round) if isinstance(classifier.round, int) else None
+    run = classifier.of_run("compare with")
+    audit = run.audit(classifier.round) if isinstance(classifier.round, int) else None
     return {
-        **({} if audit is None else {"certificates": json.dumps(audit["words"], ensure_ascii=False)}),
+        **({} if audit is None else {"certificates": json.dumps(audit["certificate"], ensure_ascii=False)}),
         **({} if encoding is None else {"encoder": json.dumps(encoding.to_json())}),
         "classes": json.dumps(list(classifier.classes), ensure_ascii=False),
         "thresholds": json.dumps([thresholds[name] for name in classifier.classes]),
@@ -159,7 +160,7 @@ def _metadata(classifier: Classifier) -> dict[str, str]:
         "unknown": 'the class with the largest log_odds counts only if they exceed its log_odds_thresholds ("inf": never); '
         "`thresholds` are the same as probabilities, for people: rounded, they may read 1.0",
         "round": str(classifier.round),
-        "model_hash": classifier.run.note(classifier.round)["model_hash"],
+        "model_hash": run.note(classifier.round)["model_hash"],
     }
 
 

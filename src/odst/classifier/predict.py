@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
 from odst.classifier.scanning import decoder_of, look
 from odst.data.cells import cells
 from odst.data.decoding import ENDINGS, Fit
@@ -122,8 +122,11 @@ def readable(uri: str) -> str:
     return unquote_to_bytes(text).decode("utf-8", "backslashreplace")
 
 
-def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None) -> Iterator[list[Answer]]:
-    """Pass the blocks on as they are written, to the terminal where no file is named. The files appear when all are."""
+def write_answers(
+    blocks: Iterable[list[Answer]], csv: Path | None, parquet: Path | None, *, tell: bool = True
+) -> Iterator[list[Answer]]:
+    """Pass the blocks on as they are written, to the terminal where no file is named, if that is to `tell` them. The files
+    appear when all are."""
     with ExitStack() as stack:
         table = lines = None
         if parquet is not None:
@@ -131,7 +134,7 @@ def write_answers(blocks: Iterable[list[Answer]], csv: Path | None, parquet: Pat
         if csv is not None:
             file = stack.enter_context(whole(csv))
             lines = csv_module.writer(stack.enter_context(open(file, "w", newline="", encoding="utf-8")))
-        elif parquet is None:
+        elif parquet is None and tell:
             if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that a path has
                 sys.stdout.reconfigure(errors="backslashreplace")
             lines = csv_module.writer(sys.stdout, lineterminator="\n")

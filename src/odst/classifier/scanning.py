@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from odst.classifier.load import Classifier
+from odst.classifier.model import Classifier
 from odst.data.decoding import Fit
 from odst.data.items import Source
 from odst.data.part_files import Piece, pieces, read_pieces, reading, write_piece
@@ -49,12 +49,12 @@ def decoder_of(classifier: Classifier, sources: list[Source], fit: Fit) -> Decod
             raise UserError(f"{source.name}: this run's classifier takes {takes}, and this source holds {gives}.")
     if not features and classifier.shape[0] != classifier.shape[1]:
         raise UserError(
-            f"{classifier.run.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
+            f"{classifier.path}: sources are read as squares, and this run has {classifier.shape[:2]} images. Use odst.load()."
         )
     if encoding is None:
         return decoder_for(sources, classifier.shape[0], fit)
     if encoding.side is None:
-        return decoder_for(sources, classifier.run.config().data.size, fit, encoding.embedder)
+        return decoder_for(sources, classifier.size, fit, encoding.embedder)
     return decoder_for(sources, encoding.side, fit)
 
 
@@ -121,8 +121,7 @@ def _look_in_parts(
     folder: Path,
     name: str,
 ) -> Iterator[Batch]:
-    run = replace(classifier.run, path=classifier.run.path.absolute())
-    classifier, folder = replace(classifier, run=run, device=engine().device or classifier.device), folder.absolute()
+    classifier, folder = replace(classifier, device=engine().device or classifier.device), folder.absolute()
     some = pieces(sources, counts, decoder, max(ITEMS, -(-sum(counts) // PARTS)))
     make = PartScan(folder, reopen, some, decoder, classifier)
     about = {

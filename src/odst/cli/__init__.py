@@ -11,6 +11,7 @@ try:
     from typer.core import TyperGroup
 
     from odst.cli.ending import advice, fall_back_to_plain_signs, say, stoppable
+    from odst.cli.results import show
     from odst.engine.interface import ShareDone
 except KeyboardInterrupt:  # half of the time a command takes to start is spent here
     sys.exit(130)
@@ -93,7 +94,7 @@ def main() -> None:
         except SystemExit as end:
             code = end.code
         except ShareDone as done:
-            print(done)
+            show("--json" in sys.argv, {"share_done": str(done)}, [str(done)])
             code = 0
         except Exception as error:
             line = advice(error)

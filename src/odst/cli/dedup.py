@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from odst.cli import Address, Fit, FollowLinks, Quiet, Shard, Verbose, Where, Workers, app
+from odst.cli.results import AsJson, show
 from odst.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def dedup(
     shard: Shard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """List pool images that show evaluation images.
 
@@ -60,6 +62,7 @@ def dedup(
     from odst.cli.screen import bars
     from odst.data.pool import is_packed
     from odst.data.reading import read_set
+    from odst.data.remote import is_remote
     from odst.data.sources import spec_name
     from odst.duplicates import Guard, Rule, audit
     from odst.engine.choice import chosen
@@ -72,11 +75,16 @@ def dedup(
 
         pool, against = following(pool), [following(one) for one in against]
         exact_against = [following(one) for one in exact_against or []]
+    if is_remote(pool):
+        raise UserError(
+            f"{pool}: the leak guard leaves its list in the pool's folder. Give it a folder, and put the list into the bucket, or "
+            "name it in data.excluded."
+        )
     packed = is_packed(Path(pool))
     out = out or (Path(pool) if packed else Path(f"{spec_name(pool)}-dedup"))
     specs = [*against, *(exact_against or []), *map(str, listed or [])]
     names = _names(specs)
-    with bars(quiet, verbose) as console:
+    with bars(quiet, verbose):
         fit = _fit(Path(pool), fit) if packed else fit
         U = _pool(pool, packed, size, fit)
         size = U.x.shape[1]
@@ -109,8 +117,7 @@ def dedup(
         sources = {name: np.array(found.uris, object) for name, found in read.items()}
         with chosen(engine, address, workers, shard=shard):
             summary = audit(U, guard, out, sources=sources, notes=notes, fresh=fresh)
-        for line in [*_lines(summary, len(U), out), *_use(summary, pool, packed, out)]:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    show(as_json, summary, [*_lines(summary, len(U), out), *_use(summary, pool, packed, out)])
 
 
 def _pool(spec: str, packed: bool, size: int, fit: Fit) -> "Pool":

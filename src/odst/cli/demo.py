@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from odst.cli import Device, Fresh, Quiet, Verbose, app
+from odst.cli.results import AsJson, show
 
 # T ∪ val_in with true labels: val_in's labels outnumber T's, so it stands beside the methods
 REFERENCE = "supervised+val_in"
@@ -22,6 +23,7 @@ def demo(
     fresh: Fresh = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """See odst improve round by round on a messy pool.
 
@@ -29,6 +31,8 @@ def demo(
 
     Example: odst demo --world photos --pool 20000
     """
+    from rich.text import Text
+
     from odst.cli.screen import bars, comparison
     from odst.errors import UserError
     from odst.recipe import METHODS
@@ -55,11 +59,11 @@ def demo(
             execute(config, out / name, fresh=fresh)
         runs = {name: RunDir(out / name) for name in names}
         reference = RunDir(out / REFERENCE).metrics()[0]
-        console.print(comparison(f"{world}, seed {seed}", {name: run.metrics() for name, run in runs.items()}))
-        console.print(
-            f"For scale: trained on the labelled and the validation images together, with true labels, the same network has "
-            f"{100 * reference['error']:.1f} % error and OD-AUROC {100 * reference['od_auroc']:.1f}.",
-            highlight=False,
-        )
         page = write_comparison(list(runs.values()), out / "index.html")
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    metrics = {name: run.metrics() for name, run in runs.items()}
+    scale = (
+        f"For scale: trained on the labelled and the validation images together, with true labels, the same network has "
+        f"{100 * reference['error']:.1f} % error and OD-AUROC {100 * reference['od_auroc']:.1f}."
+    )
+    shown = [comparison(f"{world}, seed {seed}", metrics), Text(scale), f"Open {page.resolve()}"]
+    show(as_json, {"runs": metrics, "reference": reference, "page": page.resolve()}, shown, console)

@@ -2,11 +2,10 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from typer import Option
+from typing import Any, NamedTuple
 
 from odst.cli import app
+from odst.cli.results import AsJson, show
 
 
 class Piece(NamedTuple):
@@ -29,7 +28,8 @@ EXTRAS = (
     Piece("onnx", ("onnx", "onnxruntime", "onnxscript"), "`odst export --onnx`", "pip install 'odst[onnx]'"),
     Piece("heif", ("pillow-heif",), "photographs of phones in HEIC", "pip install 'odst[heif]'"),
     Piece("tensorboard", ("tensorboard",), "`odst export --tensorboard`", "pip install 'odst[tensorboard]'"),
-    Piece("timm", ("timm",), "backbones and networks `timm:NAME`", "pip install timm, beside a torchvision that fits"),
+    Piece("ray", ("ray",), "pools on several machines, `--engine ray`", "pip install 'odst[ray]'"),
+    Piece("timm", ("timm",), "backbones and networks `timm:NAME`", "pip install timm  # needs a torchvision that fits"),
     Piece("transformers", ("transformers",), "backbones `hf:REPO`, CLIP among them", "pip install transformers"),
 )
 STYLES = {"ok": "green", "missing": "yellow", "wrong": "red"}
@@ -40,21 +40,17 @@ class Finding(NamedTuple):
     state: str  # ok, missing or wrong
     name: str
     text: str
+    bring: str = ""  # what to type to get it
 
 
 @app.command()
-def doctor(
-    as_json: Annotated[bool, Option("--json", help="As JSON, for a program.")] = False,
-) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Check Python, torch, device, extras and disk.
 
     Says what each missing piece would give and how to get it. Exits with 2 where odst itself cannot work.
 
     Example: odst doctor
     """
-    import json
-
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -62,15 +58,14 @@ def doctor(
 
     findings = [*basics(), *map(extra, EXTRAS), disk(Path.cwd())]
     wrong = [one for one in findings if one.state == "wrong"]
-    if as_json:
-        print(json.dumps([one._asdict() for one in findings], indent=2))
-    else:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for column in ("state", "name", "text"):
-            table.add_column(column, no_wrap=column != "text")
-        for one in findings:
-            table.add_row(Text(one.state, style=STYLES[one.state]), one.name, Text(one.text))
-        Console().print(table, highlight=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for column in ("state", "name", "text"):
+        table.add_column(column, no_wrap=column != "text")
+    for one in findings:
+        table.add_row(Text(one.state, style=STYLES[one.state]), one.name, Text(one.text))
+        if one.bring:  # on a line of its own, to be copied
+            table.add_row("", "", Text(one.bring, style="bold"))
+    show(as_json, findings, [table])
     if wrong:
         raise UserError(f"{wrong[0].name}: {wrong[0].text}")
 
@@ -116,7 +111,7 @@ def extra(piece: Piece) -> Finding:
     versions = {package: _version(package) for package in piece.packages}
     if all(versions.values()):
         return Finding("ok", piece.name, ", ".join(f"{package} {found}" for package, found in versions.items()))
-    return Finding("missing", piece.name, f"gives {piece.gives}. {piece.bring}")
+    return Finding("missing", piece.name, f"gives {piece.gives}", piece.bring)
 
 
 def _version(package: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from odst.cli import Address, Device, FollowLinks, Gpus, Round, RunFit, RunFolder, Shard, TrustCode, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -19,7 +20,7 @@ def evaluate(
         Path | None, Option(help="The same from a folder of CIFAR-10-C or CIFAR-100-C.")
     ] = None,
     round: Round = None,
-    json: Annotated[Path | None, Option(help="Write every number here.")] = None,
+    save: Annotated[Path | None, Option(help="Write every number into this JSON file.")] = None,
     fit: RunFit = None,
     device: Device = None,
     follow_links: FollowLinks = False,
@@ -29,6 +30,7 @@ def evaluate(
     address: Address = None,
     gpus: Gpus = 0,
     shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a run's classifier on any images.
 
@@ -53,7 +55,7 @@ def evaluate(
         out = [f"{name}{sign}{following(spec) if spec.strip() else spec}" for name, sign, spec in named]
     if corruptions and corruption_files is not None:
         raise UserError("--corruptions and --corruption-files: give one of them, made on the fly or as published.")
-    parts = None if json is None else json.with_name(f"{json.name}.parts")
+    parts = None if save is None else save.with_name(f"{save.name}.parts")
     with bars() as console, chosen(engine, address, workers, gpus, shard):
         classifier = load(run, round=round, device=device or "auto", trust_code=trust_code)
         how = classifier.fit_of(fit)
@@ -68,13 +70,13 @@ def evaluate(
             outs = out_sources(classifier, out, how, parts)
         close_later("evaluate")
         found = assess(classifier, logits, y, outs, corrupted=corruption_files or images)
-        for table in tables(f"{classifier.name} on {name}, {found['images']:,} images", found):
-            console.print(table)
-            console.print()
-        if json is not None:
-            write_json(json, {"run": str(run), "on": name, **found})
+        found = {"run": str(run), "on": name, **found}
+        if save is not None:
+            write_json(save, found)
     if parts is not None and parts.is_dir():
         shutil.rmtree(parts)
+    titled = tables(f"{classifier.name} on {name}, {found['images']:,} images", found)
+    show(as_json, found, [one for table in titled for one in (table, "")], console)
 
 
 def tables(title: str, found: dict[str, Any]) -> list[Any]:

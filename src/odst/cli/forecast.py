@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from odst.cli import Device, Quiet, TrustCode, Verbose, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -20,6 +21,7 @@ def forecast(
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a run will find and cost, before it is spent.
 
@@ -39,7 +41,7 @@ def forecast(
     settings = read_config(config, changes)
     check_config(config, settings, changes, trust_code)
     place = run_folder(config, settings, out)
-    with bars(quiet, verbose) as console:
-        page = forecast(settings, place, scan=scan)
-    console.print(page, soft_wrap=True, highlight=False, markup=False)
-    console.print(f"Kept in {place}, for the report of the run.", soft_wrap=True, highlight=False, markup=False)
+    with bars(quiet, verbose):
+        found = forecast(settings, place, scan=scan)
+    kept = f"Kept in {place}, for the report of the run."
+    show(as_json, {"folder": place, **found.to_json()}, [*found.lines, kept])

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from odst.cli import FollowLinks, app
+from odst.cli.results import AsJson, show
 
 Sources = list[str] | None
 
@@ -23,6 +24,7 @@ def init(
     out: Annotated[Path | None, Option(help="Where config, packed pool and lists go [default: DIR].")] = None,
     seed: Annotated[int, Option(help="Deals the val_out sample.")] = 0,
     follow_links: FollowLinks = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at a folder and write a commented config that runs.
 
@@ -42,5 +44,4 @@ def init(
         lines = begin_project(
             folder, sets, out or folder, size=size, seed=seed, backbone=backbone, follow_links=follow_links
         )
-    for line in lines:
-        echo(line)
+    show(as_json, {"config": (out or folder) / "odst.toml", "says": lines}, lines)

@@ -1,11 +1,12 @@
 """`odst pool`: pack any images into a pool, embed it, look at it, check it, join pools."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Argument, Option, Typer, echo
+from typer import Argument, Option, Typer
 
 from odst.cli import Address, Fit, FollowLinks, Gpus, Shard, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 pool = Typer(
     no_args_is_help=True,
@@ -15,7 +16,7 @@ pool = Typer(
 app.add_typer(pool, name="pool")
 
 Backbone = Option(metavar="BACKBONE", help="efficientnet-lite1, timm:NAME, onnx:FILE, …: a vector for each picture.")
-Packed = Annotated[Path, Argument(metavar="POOL", help="A packed pool.")]
+Packed = Annotated[str, Argument(metavar="POOL", help="A packed pool.")]
 
 
 @pool.command("build")
@@ -28,7 +29,9 @@ def build(
             "Tiny Images files, packed pools; freely mixed.",
         ),
     ],
-    out: Annotated[Path, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier.")],
+    out: Annotated[
+        str, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier; or s3://bucket/pool.")
+    ],
     size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
@@ -38,6 +41,7 @@ def build(
     engine: Where = None,
     address: Address = None,
     shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Decode, resize and pack images.
 
@@ -47,18 +51,20 @@ def build(
     Example: odst pool build photos/ web-*.tar --out pool --size 32
     """
     from odst.cli.screen import bars
+    from odst.data.features import list_features
     from odst.data.packing import build_pool
+    from odst.data.remote import changing
     from odst.data.sources import following
     from odst.engine.choice import chosen
 
     sources = [following(one) for one in sources] if follow_links else sources
-    with bars(), chosen(engine, address, workers, shard=shard):
+    with bars(), chosen(engine, address, workers, shard=shard), changing(out) as folder:
         manifest = build_pool(
-            sources, out, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
+            sources, folder, size=size, fit=fit, workers=workers, keep_duplicates=keep_duplicates, encoder=embed
         )
-    echo(f"{out}: {manifest['count']:,} images")
-    _say_rejected(manifest)
-    _say_columns(out)
+        columns = list_features(folder)
+    found = {"pool": out, "images": manifest["count"], "rejected": manifest.get("rejected", {}), "vectors": columns}
+    show(as_json, found, [f"{out}: {manifest['count']:,} images", *_rejected(manifest), *map(_column, columns)])
 
 
 @pool.command("embed")
@@ -73,6 +79,7 @@ def embed(
     address: Address = None,
     gpus: Gpus = 0,
     shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add a column of vectors to a packed pool.
 
@@ -83,17 +90,21 @@ def embed(
     """
     from odst.cli.screen import bars
     from odst.data.embedding import embed_pool
+    from odst.data.features import list_features
+    from odst.data.remote import changing
     from odst.engine.choice import chosen
 
-    with bars(), chosen(engine, address, workers, gpus, shard):
-        embed_pool(path, embed, from_pixels=from_pixels, workers=workers)
-    _say_columns(path)
+    with bars(), chosen(engine, address, workers, gpus, shard), changing(path) as folder:
+        embed_pool(folder, embed, from_pixels=from_pixels, workers=workers)
+        columns = list_features(folder)
+    show(as_json, {"pool": path, "vectors": columns}, map(_column, columns))
 
 
 @pool.command("join")
 def join(
     pools: Annotated[list[Path], Argument(metavar="POOL", help="Packed pools with rows of one size.")],
     out: Annotated[Path, Option(metavar="POOL", help="A new folder for the joined pool.")],
+    as_json: AsJson = False,
 ) -> None:
     """Join packed pools without copying them.
 
@@ -108,13 +119,15 @@ def join(
         open_pool(one)  # what is wrong with it is said before anything is written
     join_pools(pools, out)
     joined = open_pool(out)
-    echo(f"{out}: {len(joined) - len(joined.excluded):,} images of {len(pools)} pools")
+    images = len(joined) - len(joined.excluded)
+    show(as_json, {"pool": out, "images": images, "of": pools}, [f"{out}: {images:,} images of {len(pools)} pools"])
 
 
 @pool.command("info")
 def info(
     path: Packed,
     sheet: Annotated[Path | None, Option(metavar="PNG", help="Default: POOL/contact_sheet.png")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a pool holds, with a sheet of 100 random images.
 
@@ -122,35 +135,52 @@ def info(
     """
     import numpy as np
 
+    from odst.data.features import list_features
     from odst.data.images import is_image
     from odst.data.pool import open_pool, original_sizes, read_manifest
+    from odst.data.remote import here
     from odst.files import whole
     from odst.seeds import stream
     from odst.vision.sheets import contact_sheet
 
-    opened, manifest = open_pool(path), read_manifest(path)
-    row = "×".join(map(str, manifest["row"]))
-    echo(f"{path}: {len(opened):,} {'images' if is_image(opened.x) else 'feature vectors'}, {row} {manifest['dtype']}")
-    echo(f"excluded: {len(opened.excluded):,}")
-    for size, count in original_sizes(path):
-        echo(f"originally {size}: {count:,}")
-    _say_rejected(manifest)
-    _say_columns(path)
-    echo(f"identity: {opened.identity}")
+    folder = here(path)
+    opened, manifest = open_pool(folder), read_manifest(folder)
+    row, kind = "×".join(map(str, manifest["row"])), "images" if is_image(opened.x) else "feature vectors"
+    found: dict[str, Any] = {
+        "pool": path,
+        "rows": len(opened),
+        "row": manifest["row"],
+        "dtype": manifest["dtype"],
+        "excluded": len(opened.excluded),
+        "original_sizes": dict(original_sizes(folder)),
+        "rejected": manifest.get("rejected", {}),
+        "vectors": list_features(folder),
+        "identity": opened.identity,
+    }
+    lines = [f"{path}: {len(opened):,} {kind}, {row} {manifest['dtype']}", f"excluded: {len(opened.excluded):,}"]
+    lines += [f"originally {size}: {count:,}" for size, count in found["original_sizes"].items()]
+    lines += [*_rejected(manifest), *map(_column, found["vectors"]), f"identity: {opened.identity}"]
     if is_image(opened.x):
         ids = np.sort(stream(0, "contact sheet").choice(len(opened), min(100, len(opened)), replace=False))
         page = contact_sheet(
-            opened.x[ids], [f"id {j}" for j in ids], title=f"{path.name}: {len(ids)} of {len(opened):,}"
+            opened.x[ids], [f"id {j}" for j in ids], title=f"{folder.name}: {len(ids)} of {len(opened):,}"
         )
-        sheet = sheet or path / "contact_sheet.png"
+        sheet = sheet or folder / "contact_sheet.png"
         with whole(sheet) as temporary:
             page.save(temporary, "PNG")
-        echo(f"contact sheet: {sheet}")
+        found["contact_sheet"] = sheet
+        lines.append(f"contact sheet: {sheet}")
+    show(as_json, found, lines)
 
 
 @pool.command("verify")
 def verify(
-    path: Packed, workers: Workers = None, engine: Where = None, address: Address = None, shard: Shard = None
+    path: Packed,
+    workers: Workers = None,
+    engine: Where = None,
+    address: Address = None,
+    shard: Shard = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read every file of a pool and compare it with its hash.
 
@@ -159,27 +189,28 @@ def verify(
     from odst.cli.screen import bars
     from odst.data.features import verify_features
     from odst.data.pool import verify_pool
+    from odst.data.remote import here
     from odst.engine.choice import chosen
 
     with bars(), chosen(engine, address, workers, shard=shard):
-        verify_pool(path)
-        verify_features(path)
-    echo(f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was.")
+        folder = here(path)
+        verify_pool(folder)
+        verify_features(folder)
+    line = f"{path}: every file {f'of share {shard} ' if shard else ''}is what it was."
+    show(as_json, {"pool": path, "share": shard, "unchanged": True}, [line])
 
 
-def _say_rejected(manifest: dict[str, object]) -> None:
+def _rejected(manifest: dict[str, Any]) -> list[str]:
     rejected = manifest.get("rejected")
-    if isinstance(rejected, dict) and rejected:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
-        echo(f"rejected: {sum(rejected.values()):,} ({reasons})")
+    if not isinstance(rejected, dict) or not rejected:
+        return []
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
+    return [f"rejected: {sum(rejected.values()):,} ({reasons})"]
 
 
-def _say_columns(path: Path) -> None:
-    from odst.data.features import list_features
-
-    for column in list_features(path):
-        encoder = column["encoder"]
-        made = "originals" if column["from"] == "originals" else f"stored {column['side']}×{column['side']} pixels"
-        revision = f", {encoder['revision']}" if encoder["revision"] else ""
-        said = f"{encoder['name']} at {encoder['size']} px{revision}, weights {encoder['weights'][:8]}"
-        echo(f"vectors: {said}, {encoder['dimension']:,} numbers, from the {made}")
+def _column(column: dict[str, Any]) -> str:
+    encoder = column["encoder"]
+    made = "originals" if column["from"] == "originals" else f"stored {column['side']}×{column['side']} pixels"
+    revision = f", {encoder['revision']}" if encoder["revision"] else ""
+    said = f"{encoder['name']} at {encoder['size']} px{revision}, weights {encoder['weights'][:8]}"
+    return f"vectors: {said}, {encoder['dimension']:,} numbers, from the {made}"

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from odst.cli import Address, Images, RelativePaths, TrustCode, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -18,6 +19,7 @@ def report(
     workers: Workers = None,
     engine: Where = None,
     address: Address = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one page about a run, which opens offline.
 
@@ -30,8 +32,8 @@ def report(
     from odst.report.page import write_report
     from odst.run.directory import RunDir
 
-    with bars(quiet=True) as console, chosen(engine, address, workers):
+    with bars(quiet=True), chosen(engine, address, workers):
         page = write_report(
             RunDir(run, trust_code), out or run / "report.html", images=images, relative_paths=relative_paths
         )
-    console.print(f"Open {page.resolve()}", soft_wrap=True, highlight=False)
+    show(as_json, {"page": page.resolve()}, [f"Open {page.resolve()}"])

@@ -1,11 +1,13 @@
 """odst run."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, TrustCode, Verbose, Where, Workers, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -31,6 +33,7 @@ def run(
     shard: Shard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a teacher, select from the pool, train students.
 
@@ -40,7 +43,7 @@ def run(
     """
     from odst.cli.screen import bars, rounds_table
     from odst.engine.choice import chosen
-    from odst.run.config import parse_change, read_config, run_folder
+    from odst.run.config import files_of, parse_change, read_config, run_folder
     from odst.run.directory import RunDir
     from odst.run.execution import execute
     from odst.run.torchrun import first_process
@@ -58,32 +61,43 @@ def run(
     settings = read_config(config, changes)
     check_config(config, settings, changes, trust_code)
     parent = None
-    if marks and RunDir(Path(config)).exists():
-        from odst.run.execution import feed_back
+    if marks or "data.marks" in changes:
+        from odst.run.execution import check_marked, feed_back
 
-        settings, parent = feed_back(RunDir(Path(config), trust_code), settings, marks)
+        marked = RunDir(Path(config), trust_code)
+        check_marked(marked, files_of(settings.data.marks) if "data.marks" in changes else (), marks or [])
+    if marks:
+        settings, parent = feed_back(marked, settings, marks)
         out = out or Path(config).with_name(f"{Path(config).resolve().name}-marked")
-    elif marks:
-        both = (settings.data.marks,) if isinstance(settings.data.marks, str) else settings.data.marks
-        files = (*both, *(str(file.resolve()) for file in marks))
-        settings = settings.model_copy(update={"data": settings.data.model_copy(update={"marks": files})})
     out = run_folder(config, settings, out)
     if dry_run:
         from odst.run.forecast import forecast
 
-        with bars(quiet, verbose) as console:
-            page = forecast(settings, out)
-        console.print(page, soft_wrap=True, highlight=False)
+        with bars(quiet, verbose):
+            seen = forecast(settings, out)
+        show(as_json, {"folder": out, **seen.to_json()}, seen.lines)
         return
     with first_process(settings, out) as leading, bars(quiet, verbose) as console:
         if not leading:
             return
         with chosen(engine, address, workers, gpus, shard):
             use = execute(settings, out, fresh=fresh, parent=parent)
-        made, final = RunDir(out), RunDir(out).final() or {}
-        alone = final.get("labels_alone")
-        console.print(rounds_table(f"{settings.method.name}, seed {settings.run.seed}", made.metrics(), use, alone))
+    metrics, final = RunDir(out).metrics(), RunDir(out).final() or {}
+    alone, then = final.get("labels_alone"), next_steps(out, metrics)
+    shown: list[Any] = [rounds_table(f"{settings.method.name}, seed {settings.run.seed}", metrics, use, alone)]
     if alone:
-        console.print(f"{alone['says'][0].upper()}{alone['says'][1:]}.", soft_wrap=True, highlight=False)
+        shown.append(f"{alone['says'][0].upper()}{alone['says'][1:]}.")
+    width = max(len(command) for command, _ in then)
     named = f"round {use}" if isinstance(use, int) else "your labels alone"
-    console.print(f"Use {named}. The run is in {out}", soft_wrap=True, highlight=False)
+    shown += [f"Use {named}. The run is in {out}", *(f"  {command:<{width}}  # {why}" for command, why in then)]
+    found = {"folder": out, **final, "metrics": metrics, "next": [command for command, _ in then]}
+    show(as_json, found, shown, console)
+
+
+def next_steps(out: Path, metrics: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What to type now, and what for."""
+    run = shlex.quote(str(out))
+    steps = [(f"odst report {run}", "a page: what came out, what was selected, why")]
+    if any(one.get("selected") for one in metrics):
+        steps.append((f"odst review {run}", "look at what was selected; marks give a certificate"))
+    return [*steps, (f"odst predict {run} SRC --csv labels.csv", "a class or `unknown` for each")]

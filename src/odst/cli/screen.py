@@ -133,11 +133,11 @@ def rounds_table(
     for one in metrics:
         mark = "*" if one["round"] == best else " "
         table.add_row(_round(one, mark), *(measure.text(one.get(measure.key), 1) for measure in RUN))
-    return _with_legend(table, metrics)
+    return _with_legend(table, metrics, "* the one to use")
 
 
 def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
-    """Several runs, a block of rows each; the best last error and the best last OD-AUROC in bold."""
+    """Several runs, a block of rows each; the best last error and the best last OD-AUROC marked, and every harm."""
     table = _table(title, "method", "round", *(one.narrow or one.heading for one in RUNS))
     lasts = [metrics[-1] for metrics in runs.values()]
     best = {(one.key, one.best(last[one.key] for last in lasts)) for one in measures("error", "od_auroc")}
@@ -145,19 +145,20 @@ def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
         for one in metrics:
             last = one is metrics[-1]
             cells = [
-                f"[bold]{text}[/bold]" if last and (measure.key, one.get(measure.key)) in best else text
+                f"[bold green]{text}*[/]" if last and (measure.key, one.get(measure.key)) in best else f"{text} "
                 for measure in RUNS
                 for text in [measure.text(one.get(measure.key), 1)]
             ]
             table.add_row(name if one["round"] == 0 else "", _round(one), *cells, end_section=last)
-    return _with_legend(table, [one for metrics in runs.values() for one in metrics])
+    return _with_legend(table, [one for metrics in runs.values() for one in metrics], "* best at the end")
 
 
 def _round(one: dict[str, Any], mark: str = " ") -> str:
-    return f"{one['round']}{'!' if one.get('harm') else mark}"
+    return f"{one['round']}[red]![/]" if one.get("harm") else f"{one['round']}{mark}"
 
 
-def _with_legend(table: Table, metrics: list[dict[str, Any]]) -> Table:
-    if any(one.get("harm") for one in metrics):
-        table.caption, table.caption_justify = "! worse than its teacher", "left"
+def _with_legend(table: Table, metrics: list[dict[str, Any]], *more: str) -> Table:
+    lines = [*more, *(["! worse than its teacher"] if any(one.get("harm") for one in metrics) else [])]
+    if lines:
+        table.caption, table.caption_justify = "   ".join(lines), "left"
     return table

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from odst.cli import Quiet, RunFolder, TrustCode, app
+from odst.cli.results import AsJson, show
 
 
 @app.command()
@@ -22,6 +23,7 @@ def selection(
     ] = False,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take the selected images away, for other tools.
 
@@ -29,6 +31,8 @@ def selection(
 
     Example: odst selection runs/first --to folder --out selected
     """
+    from dataclasses import asdict
+
     from odst.cli.screen import bars
     from odst.exchange.layouts import FORMATS, PLAIN, described, write
     from odst.exchange.rows import rows_of
@@ -39,8 +43,7 @@ def selection(
     rows = rows_of(folder, round, certified=certified)
     ending = f".{to}" if to in PLAIN else f"-{to}"
     place = out or run / f"selection-{rows.round}{'-certified' if certified else ''}{ending}"
-    with bars(quiet) as console:
+    with bars(quiet):
         pool = pool_of(folder) if to in FORMATS and to not in PLAIN else None
         written = write(rows, pool, to, place, links=links)
-    for line in described(written, rows, to):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    show(as_json, {"round": rows.round, "format": to, **asdict(written)}, described(written, rows, to))

@@ -26,6 +26,7 @@ from odst.data.images import Images
 from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import members, open_pool, read_manifest
+from odst.data.remote import elsewhere, here
 from odst.data.shards import read_note, vector_rows
 from odst.data.sources import open_sources
 from odst.data.unchanged import note_checked
@@ -111,7 +112,7 @@ def _write(
     done, items = sum(note["length"] for note in notes), notes[-1]["items"] if notes else 0
     building = feature_folder(pool, embedder.identity.slug) / "building"
     if in_two_passes(building):
-        reopen = partial(_stored_alone, pool.absolute()) if origin == "pixels" else reopening(order["sources"])
+        reopen = partial(_stored_alone, elsewhere(pool)) if origin == "pixels" else reopening(order["sources"])
         some = pieces(sources, counts, decoder)
         parts = decode_pieces(building, reopen, some, decoder, f"embed parts of {pool.name}")
         batches = read_pieces(building / "parts", parts, items, decoder)
@@ -145,8 +146,8 @@ def _stored(pool: Path) -> ArraySource:
     return ArraySource(pool, open_pool(pool, every=True).x, reopen=partial(_rows, pool))
 
 
-def _stored_alone(pool: Path) -> list[Source]:
-    return [_stored(pool)]
+def _stored_alone(pool: Path | str) -> list[Source]:
+    return [_stored(here(pool))]
 
 
 def _rows(pool: Path) -> Images:

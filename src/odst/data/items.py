@@ -17,6 +17,7 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 
 from odst.data.decoding import Rejected, check_head
+from odst.data.remote import address_of
 
 T = TypeVar("T")
 
@@ -53,7 +54,9 @@ class Source(Protocol):
 
 
 def file_uri(path: str | bytes | os.PathLike[str]) -> str:
-    return Path(os.fsdecode(path)).absolute().as_uri()
+    """Of what was fetched, where it came from."""
+    absolute = Path(os.fsdecode(path)).absolute()
+    return address_of(absolute) or absolute.as_uri()
 
 
 def quoted(name: bytes) -> str:

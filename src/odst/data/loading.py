@@ -12,9 +12,9 @@ from odst.data.features import has_features, open_features
 from odst.data.images import Counted, Data, Labelled, Pool, is_counted, is_image
 from odst.data.packing import build_pool
 from odst.data.pictures import pictures_of
-from odst.data.pool import is_packed, open_labels, open_pool
+from odst.data.pool import open_labels, open_pool
 from odst.data.sets import DataSection, class_numbers, own_sets
-from odst.data.sources import open_sources
+from odst.data.sources import open_sources, packed_pool
 from odst.data.vectors import Embedder
 from odst.data.workers import decoder_for
 from odst.data.worlds import load_world
@@ -134,7 +134,7 @@ def _encoded(data: Data, encoding: Encoding) -> Data:
 def _packed(section: DataSection) -> Path | None:
     """The packed pool that the section names; None where it names sources."""
     specs = (section.pool,) if isinstance(section.pool, str) else section.pool or ()
-    return Path(specs[0]) if len(specs) == 1 and is_packed(Path(specs[0])) else None
+    return packed_pool(specs[0]) if len(specs) == 1 else None
 
 
 def load_pool(

@@ -227,8 +227,8 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
             f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
             "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
         )
-    _concatenate(indexes, out / "index.parquet", numbered=True)
-    _concatenate(rejects, out / "rejected.parquet", numbered=False)
+    concatenate(indexes, out / "index.parquet", numbered=True)
+    concatenate(rejects, out / "rejected.parquet", numbered=False)
     manifest = {
         "format": FORMAT,
         "dtype": decoder.dtype.str if decoder.dtype != np.uint8 else "uint8",
@@ -263,7 +263,7 @@ def _reasons(rejects: Path) -> Counter[str]:
     return Counter({one["values"]: one["counts"] for one in counts})
 
 
-def _concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
+def concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
     """One file of all parts, the index with the ids in front."""
     schema = pa.schema(list((INDEX if numbered else REJECTED).items()))
     if numbered:

@@ -70,7 +70,7 @@ def decode_pieces(
     building: Path, reopen: Callable[[], list[Source]], some: list[Piece], decoder: Decoder, name: str
 ) -> list[Note]:
     """The first pass: a file for every part that has none. `reopen` opens the sources elsewhere."""
-    folder = building / "parts"
+    folder = (building / "parts").absolute()
     make = PartDecoder(folder, reopen, some, decoder)
     sizes = [one.items for one in some]
     way = f"Delete {building.parent} to begin anew."

@@ -30,6 +30,7 @@ from odst.data.decoding import Fit
 from odst.data.exclusions import check_finished, check_numbering, read_ids
 from odst.data.images import Images, Pool
 from odst.data.mapped import Mapped
+from odst.data.remote import elsewhere, here
 from odst.data.unchanged import check_unchanged, compare_files, note_checked
 from odst.data.views import Concatenated
 from odst.engine.interface import share
@@ -108,7 +109,7 @@ def open_pool(
     path = Path(path)
     manifest = read_manifest(path)
     check_files(path, manifest)
-    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)], partial(pool_rows, path.absolute()))
+    x = Concatenated([_map(shard, manifest) for shard in shards(path, manifest)], partial(pool_rows, elsewhere(path)))
     columns = indexes(path, manifest)
     lists = [] if every else list(_excluded(path, manifest))
     for file in map(Path, excluded):
@@ -119,9 +120,9 @@ def open_pool(
     return Pool(x, gone, Column(columns, "source"), Column(columns, "hash"), identity=identity(manifest))
 
 
-def pool_rows(path: Path) -> Images:
+def pool_rows(place: Path | str) -> Images:
     """All rows of a pool and nothing else."""
-    return open_pool(path, every=True).x
+    return open_pool(here(place), every=True).x
 
 
 def check_files(path: Path, manifest: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ train.parquet?split=x    Hugging Face images; after ? come columns to filter by
 x.npy x.npz              images or features; x.npy?labels=y.npy, x.npy?paths=list.csv
 set.parquet?features=e   vectors in a column of lists; clip-retrieval's folders too
 pool/                    a packed pool; pool?rows=list.csv takes the rows of its column pool_id
+s3://bucket/photos       any of these on an object store (remote.py)
 and the original files of CIFAR, SVHN and Tiny Images (formats/originals.py), or a set of the catalogue by its name
 """
 
@@ -30,6 +31,7 @@ from odst.data.formats.tars import Tar
 from odst.data.images import Images
 from odst.data.items import Source
 from odst.data.pool import is_packed, open_labels, open_pool, read_manifest
+from odst.data.remote import elsewhere, fetch, here, is_remote
 from odst.errors import UserError, one_line
 
 SHARDS = (".tar", ".parquet")
@@ -168,12 +170,18 @@ def _packed(path: Path, chosen: Path | None) -> ArraySource:
         rows = read_ids(chosen, len(pool), pool.identity)
     else:
         rows = np.setdiff1d(np.arange(len(pool)), pool.excluded)
-    reopen = partial(_pool_rows, path)
+    reopen = partial(_pool_rows, elsewhere(path))
     return ArraySource(path, pool.x, rows=rows, sources=pool.sources, labels=open_labels(path), reopen=reopen)
 
 
-def _pool_rows(path: Path) -> Images:
-    return open_pool(path).x
+def _pool_rows(place: Path | str) -> Images:
+    return open_pool(here(place)).x
+
+
+def packed_pool(spec: str | Path) -> Path | None:
+    """Where the packed pool that a spec names lies; None for any other source."""
+    path, query = split_spec(spec)
+    return path if not query and is_packed(path) else None
 
 
 def _few(path: Path) -> bool:
@@ -189,6 +197,10 @@ def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
     """The path and what follows the question mark; a name that really holds one wins."""
     if not str(spec).strip():
         raise UserError("an empty text names no images. Give a path, or the name of a set.")
+    if is_remote(spec):
+        address, _, after = str(spec).partition("?")
+        query = dict(parse_qsl(after))
+        return fetch(address, *(query[key] for key in ("labels", "paths", "rows") if key in query)), query
     path = Path(os.path.expanduser(spec))  # noqa: PTH111  (which leaves ~somebody who is not here as it is)
     text = str(path)
     before, _, after = text.rpartition("?")
@@ -205,7 +217,7 @@ def split_spec(spec: str | Path) -> tuple[Path, dict[str, str]]:
 
 def absolute_spec(spec: str, base: Path) -> str:
     """The spec with a whole path if something lies there, seen from `base`; else as it is: the name of a set."""
-    if Path(spec).is_absolute() or not spec.strip():
+    if Path(spec).is_absolute() or is_remote(spec) or not spec.strip():
         return spec
     path, query = split_spec(base / os.path.expanduser(spec))  # noqa: PTH111
     there = path.exists() or glob.glob(str(path), recursive=True)

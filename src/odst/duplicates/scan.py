@@ -96,7 +96,7 @@ def scan(pool: Pool, guard: Guard, about: Mapping[str, Any], folder: Path) -> No
     """Write the part of every shard that has none yet. `about` is what `describe` says."""
     begin(folder, about)
     sizes = [min(SHARD, len(pool) - start) for _, start in _parts(folder, len(pool))]
-    complete(folder, {"pass": digest(dict(about))}, sizes, Scanner(pool, guard, folder), name="leak guard")
+    complete(folder, {"pass": digest(dict(about))}, sizes, Scanner(pool, guard, folder.absolute()), name="leak guard")
 
 
 @dataclass(frozen=True)

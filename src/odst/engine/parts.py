@@ -104,7 +104,7 @@ def complete(
     with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
         if todo:
             engine().check([folder, *reads])
-        for i, note in zip(todo, engine().map(_Noting(make, folder), todo), strict=True):
+        for i, note in zip(todo, engine().map(_Noting(make, folder.absolute()), todo), strict=True):
             if isinstance(note, Failed):
                 failed[i] = note.reason
             else:

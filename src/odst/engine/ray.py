@@ -10,9 +10,11 @@ import os
 import pickle
 import secrets
 import socket
+import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,10 @@ from odst.errors import UserError
 
 WAIT = 5.0  # seconds for a connection: Ray itself would try for minutes, in silence
 RETRIES = 5  # of a task whose worker or node was lost
+OWN = {  # before Ray is imported
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_task_oom_retries": "3",  # of a task that is killed for want of memory: Ray's own default is for ever
+}
 LARGEST = 1 << 30  # bytes of what `make` carries along; a pool in memory is to be packed first
 
 
@@ -42,12 +48,15 @@ class OnRay:
     def _connect(self) -> None:
         if self.ray.is_initialized():
             return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        said: list[str] = []
         try:
-            self.ray.init(address=self.address, log_to_driver=False, configure_logging=False, include_dashboard=None)
+            with _unheard(said):
+                self.ray.init(
+                    address=self.address, log_to_driver=False, configure_logging=False, include_dashboard=None
+                )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            if "auth" in text.lower() or "token" in text.lower():
+            if any(word in f"{text} {said}".lower() for word in ("unauthenticated", "authentication", "token")):
                 raise UserError(
                     f"--address {self.address}: the cluster asks for a token, and yours is missing or wrong. Set RAY_AUTH_MODE=token "
                     "and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as on its nodes."
@@ -81,10 +90,13 @@ class OnRay:
         task = self.ray.remote(**where)(_task)
         name, kept = hashlib.sha256(blob).hexdigest(), self.ray.put(make)
         ahead = self.window if self.workers else 2 * self.window  # one to do, one to come; nodes may join
+        here = str(Path.cwd())
         waiting: deque[Any] = deque()
         try:
             for item in items:
-                waiting.append(task.remote(name, [kept], item))  # in a list: fetched only where it is not there yet
+                waiting.append(
+                    task.remote(name, [kept], item, here)
+                )  # in a list: fetched only where it is not there yet
                 if len(waiting) >= ahead:
                     yield self._note(waiting.popleft())
             while waiting:
@@ -166,6 +178,8 @@ class OnRay:
         name = f"node {node.get('NodeManagerHostname') or node['NodeManagerAddress']} ({node['NodeManagerAddress']})"
         try:
             found = self.ray.get(asked, timeout=120)
+        except self.ray.exceptions.OutOfMemoryError:
+            return f"{name}: its memory is full. End something there, or give Ray fewer CPUs (`ray start --num-cpus`)"
         except self.ray.exceptions.RayError as error:
             text = " ".join(str(error).split())
             if "No module named" in text:
@@ -200,9 +214,12 @@ class _Told(str):
 _state: dict[str, Callable[[Any], Any]] = {}  # of this worker: the last thing made
 
 
-def _task(name: str, kept: list[Any], item: Any) -> Any:
+def _task(name: str, kept: list[Any], item: Any, folder: str) -> Any:
+    """`folder` is where the command was given: what a worker is told may be named from there."""
     import ray
 
+    with suppress(OSError):  # a node that lacks it is asked for whole paths by whatever needs them
+        os.chdir(folder)
     try:
         if name not in _state:
             _state.clear()
@@ -255,11 +272,30 @@ def check_address(address: str) -> None:
         ) from None
 
 
+@contextmanager
+def _unheard(said: list[str]) -> Iterator[None]:
+    """Keep off the terminal what Ray's own threads write there while it connects, and put it into `said`: why a token is
+    refused stands nowhere else."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            said.append(file.read(1 << 20).decode("utf-8", "replace"))
+
+
 def _import() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ |= {name: value for name, value in OWN.items() if name not in os.environ}
     try:
         import ray
+        import ray._private.worker
         import ray.exceptions
     except ImportError:
         raise UserError("--engine ray: Ray is not installed. Type `pip install 'odst[ray]'`, on every node.") from None
+    ray._private.worker._worker_logs_enabled = False  # else it tells of lost nodes on standard output, amid our results
     return ray

@@ -94,10 +94,12 @@ def import_marks(run: RunDir, file: Path, t: int | None) -> Imported:
 def described(found: Imported, file: Path) -> Iterator[str]:
     count = Counter(mark.verdict for mark in found.marks)
     words = [f"{count[verdict]:,} {verdict}" for verdict in (RIGHT, RELABELLED, NONE) if count[verdict]]
-    yield f"{file}: {len(found.marks):,} marks from {found.kind}: {', '.join(words)}"
+    marks = "1 mark" if len(found.marks) == 1 else f"{len(found.marks):,} marks"
+    yield f"{file}: {marks} from {found.kind}: {', '.join(words)}"
     if found.silent:
         why = "unchanged" if found.kind == "FiftyOne" else "skipped or not annotated"
-        yield f"{found.silent:,} pictures are {why}: they say nothing and are left out."
+        pictures = "1 picture is" if found.silent == 1 else f"{found.silent:,} pictures are"
+        yield f"{pictures} {why}: left out, since nothing is said there."
     yield "They are triage: `odst run RUN --marks` learns from them, and no certificate counts them."
 
 

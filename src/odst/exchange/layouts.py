@@ -16,11 +16,9 @@ import csv
 import io
 import json
 import os
-import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ from odst.errors import UserError
 from odst.exchange.names import folder_names
 from odst.exchange.pictures import Picture, pictures_of
 from odst.exchange.rows import Rows
-from odst.files import whole, write_json, write_text
+from odst.files import whole, whole_folder, write_json, write_text
 from odst.progress import stage
 
 TAR_IMAGES, TAR_BYTES = 10_000, 1 << 30  # of one shard
@@ -84,20 +82,6 @@ def write(rows: Rows, pool: Pool | None, to: str, out: Path, *, links: bool = Fa
         else:
             LAYOUTS[to](rows, counted(), folder)
     return Written(out, len(rows), count[True], rows.counts())
-
-
-@contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out` that takes its name on success, and is gone on failure."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
-    temporary.mkdir()
-    try:
-        yield temporary
-        temporary.rename(out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 # the rows alone ------------------------------------------------------------------------------------------------------------

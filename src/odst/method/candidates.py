@@ -86,10 +86,10 @@ def gather(logits: Images, search: Search, k: int) -> list[Candidates]:
             )  # of what is merged by now: an older one only lets more through
             waiting.append(threads.submit(_search, logits, start, search, floors))
             if len(waiting) > 2 * processors():
-                _merge(kept, waiting.popleft().result())
+                merge(kept, waiting.popleft().result())
                 advance(1)
         while waiting:
-            _merge(kept, waiting.popleft().result())
+            merge(kept, waiting.popleft().result())
             advance(1)
     return kept
 
@@ -104,7 +104,7 @@ class Found:
     ties: np.ndarray
 
 
-def _merge(kept: list[Candidates], found: Found) -> None:
+def merge(kept: list[Candidates], found: Found) -> None:
     for c, one in enumerate(kept):
         one.seen += int(found.above[c])
     for c in np.unique(found.classes):

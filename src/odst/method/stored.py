@@ -110,7 +110,7 @@ def label(
     length = range_rows(len(x))
     sizes = [min(length, len(x) - start) for start in range(0, len(x), length)]
     before = {file.stem for file in folder.glob("[0-9]*.json")}
-    labeller = Labeller(model.cpu(), opener(x), folder, length, K, device)
+    labeller = Labeller(model.cpu(), opener(x), folder.absolute(), length, K, device)
     one_gpu = device != "cpu" and engine().alone
     with running_on(Local(1) if one_gpu else engine(), share()):
         parts = complete(

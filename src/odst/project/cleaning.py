@@ -1,7 +1,8 @@
 """A val_out that `odst init` made, cleaned by eye: marks move lines between val_out.csv and val_out_aside.csv.
 
 The automatic trim takes out what looks most like a class, whether it is of one or not, and so makes thresholds too low just
-where it matters. Marks undo that: images of the classes leave val_out, class-like ones of no class come back to it.
+where it matters. Marks undo that: images of the classes leave val_out, class-like ones of no class come back to it. What a
+person has looked at is noted in the lists: in val_out it is clean, and how clean the rest is, a fresh draw from the rest says.
 """
 
 import csv
@@ -47,13 +48,26 @@ class Cleaning:
     def ids(self, rows: Rows) -> np.ndarray:
         return np.array([int(row["pool_id"]) for row in rows], np.int64)
 
+    @property
+    def unseen(self) -> np.ndarray:
+        """Pool ids of what nobody has looked at in val_out."""
+        return np.sort(self.ids([row for row in self.kept if not row.get("seen")]))
+
     def drawn(self, draws: int) -> np.ndarray:
-        """Pool ids of a uniform sample of val_out, in the order shown. Drawn from both lists by the same key, so that moving
-        lines does not draw others."""
-        ids = np.sort(self.ids(self.kept + self.aside))
-        order = stream(self.seed, "val_out", "review").permutation(len(ids))
-        inside = set(self.ids(self.kept).tolist())
-        return np.array([j for j in ids[order].tolist() if j in inside][:draws], np.int64)
+        """Pool ids of a uniform sample of what nobody has looked at in val_out, in the order shown. Every look that was written
+        down draws anew: what is left of an earlier draw was chosen by those who looked."""
+        looked = sum(bool(row.get("seen")) for row in self.kept + self.aside)
+        return stream(self.seed, "val_out", "review", looked).permutation(self.unseen)[:draws]
+
+    def contamination(self, found: int, n: int) -> str:
+        """What `found` of n draws say of the whole val_out: those seen before are of no class, or they would have left it."""
+        if not n:
+            return "Every image of val_out has been looked at."
+        fresh, before = len(self.unseen) / len(self.kept), len(self.kept) - len(self.unseen)
+        low, share, high = (100 * fresh * one for one in (interval(found, n)[0], found / n, interval(found, n)[1]))
+        counted = f"; {before:,} were looked at before and count as clean" if before else ""
+        shown = "shows" if found == 1 else "show"
+        return f"{found} of {n} {shown} one of your classes: {share:.1f} % of val_out (95 % interval {low:.1f} to {high:.1f} %{counted})"
 
 
 def open_cleaning(folder: Path) -> Cleaning:
@@ -90,10 +104,15 @@ def _read(file: Path, pool: Pool) -> Rows:
     return rows
 
 
-def contamination(found: int, n: int) -> str:
-    """What a uniform sample says of the whole val_out."""
-    low, high = interval(found, n)
-    return f"{found} of {n} show one of your classes: {100 * found / n:.1f} % of val_out (95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+def check_own(one: Cleaning, marks: Sequence[Mark], name: str) -> None:
+    """Marks of this val_out and of its pool, or one line."""
+    if any(mark.mode != VAL_OUT for mark in marks):
+        raise UserError(f"{name}: these marks are of a run's selection. Give them to `odst run RUN --marks`.")
+    if any(mark.run_hash != one.hash for mark in marks):
+        raise UserError(
+            f"{name}: these marks are of another val_out. Make the page again with `odst review {one.folder} --val-out`."
+        )
+    check_marks(marks, name, one.pool, one.classes)
 
 
 def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
@@ -101,13 +120,7 @@ def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
     marks: list[Mark] = []
     for file in files:
         own = read_marks(file)
-        if any(mark.mode != VAL_OUT for mark in own):
-            raise UserError(f"{file}: these marks are of a run's selection. Give them to `odst run RUN --marks`.")
-        if any(mark.run_hash != one.hash for mark in own):
-            raise UserError(
-                f"{file}: these marks are of another val_out. Make the page again with `odst review {one.folder} --val-out`."
-            )
-        check_marks(own, str(file), one.pool, one.classes)
+        check_own(one, own, str(file))
         marks += own
     said: dict[int, set[str]] = {}
     for mark in marks:
@@ -119,19 +132,26 @@ def clean(one: Cleaning, files: Sequence[Path]) -> list[str]:
     torn = sorted(j for j, verdicts in said.items() if verdicts & {WRONG, RELABELLED} and verdicts & {RIGHT, NONE})
     lines = [f"two people disagree on pool id {j}: it is taken to show one of your classes" for j in torn]
     lines += _estimate(one, marks, ours)
+    for row in one.kept + one.aside:
+        if int(row["pool_id"]) in said:
+            row["seen"] = "1"
     with lock(one.folder, f"odst review {one.folder} --val-out"):
         _write(one.folder / ASIDE, one.aside + leave)  # a line that moves stands in both for a moment, never in none
         _write(one.folder / KEPT, [row for row in one.kept if row not in leave] + come)
         _write(one.folder / ASIDE, [row for row in one.aside if row not in come] + leave)
-    lines.append(f"{len(leave)} images of your classes left val_out, {len(come)} foreign ones came back to it.")
+    left = f"{len(leave):,} {'image' if len(leave) == 1 else 'images'} of your classes left val_out"
+    lines.append(f"{left}, {len(come):,} foreign {'one' if len(come) == 1 else 'ones'} came back to it.")
     if leave or come:
         lines.append("Runs that were made with the old val_out stay as they are; begin a new one.")
     return lines
 
 
 def _estimate(one: Cleaning, marks: Sequence[Mark], ours: set[int]) -> list[str]:
-    draws = {mark.draws for mark in marks if mark.draws}
+    fresh = set(one.unseen.tolist())
+    draws = {mark.draws for mark in marks if mark.draws and mark.pool_id in fresh}
     if not draws:
+        if any(mark.draws for mark in marks):
+            return ["These draws were counted before: for how clean val_out is now, make the page again."]
         return ["Only class-like images were looked at, so nothing is said of how clean val_out is."]
     drawn = one.drawn(max(draws)).tolist()
     seen = {mark.pool_id for mark in marks if mark.draws}
@@ -139,7 +159,7 @@ def _estimate(one: Cleaning, marks: Sequence[Mark], ours: set[int]) -> list[str]
         return [
             f"{len(seen & set(drawn))} of {len(drawn)} of the uniform sample seen: its estimate counts when all are."
         ]
-    return [f"Before this: {contamination(len(ours & set(drawn)), len(drawn))}."]
+    return [f"Before this: {one.contamination(len(ours & set(drawn)), len(drawn))}."]
 
 
 def _write(file: Path, rows: Rows) -> None:

@@ -15,9 +15,9 @@ from odst.data.encoding import CachedEmbedder, Encoding
 from odst.data.images import check_images, is_image
 from odst.data.loading import load_data, load_pool, open_encoding
 from odst.data.packing import build_pool
-from odst.data.pool import is_packed, packed_fits, read_manifest
+from odst.data.pool import packed_fits, read_manifest
 from odst.data.sets import DataSection
-from odst.data.sources import absolute_spec, following, split_spec
+from odst.data.sources import absolute_spec, following, packed_pool, split_spec
 from odst.errors import UserError
 from odst.files import write_text
 from odst.project import photographs, settings, val_out
@@ -135,7 +135,7 @@ def begin_project(
     lines += [
         f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
         f"written: {config}",
-        f"next: odst run {(typed := shlex.quote(str(config)))} --dry-run   (how long it will take), then odst run {typed}",
+        f"next: odst forecast {(typed := shlex.quote(str(config)))}   (what to expect, how long), then odst run {typed}",
     ]
     return lines
 
@@ -165,9 +165,9 @@ def _dash(role: str) -> str:
 
 def _size_and_fit(pool: list[str], size: int | None, photograph: tuple[int, int] | None) -> tuple[int, Fit]:
     """Those of the packed pool, or what is asked for, or crop and 64 for photographs, 32 for smaller pictures."""
-    if len(pool) == 1 and is_packed(Path(pool[0])):
-        manifest = read_manifest(Path(pool[0]))
-        row, fits = manifest["row"], packed_fits(Path(pool[0]), manifest)
+    if len(pool) == 1 and (path := packed_pool(pool[0])) is not None:
+        manifest = read_manifest(path)
+        row, fits = manifest["row"], packed_fits(path, manifest)
         if size is not None and len(row) == 3 and row[0] != size:
             raise UserError(f"{pool[0]}: this pool is packed at {row[0]}×{row[1]}. Leave --size out, or pack it again.")
         return row[0] if len(row) == 3 else 32, min(fits) if len(fits) == 1 else "crop"
@@ -176,8 +176,8 @@ def _size_and_fit(pool: list[str], size: int | None, photograph: tuple[int, int]
 
 def _packed(project: Project, out: Path) -> Path:
     pool = project.sets["pool"]
-    if len(pool) == 1 and is_packed(Path(pool[0])):
-        return Path(pool[0])
+    if len(pool) == 1 and (path := packed_pool(pool[0])) is not None:
+        return path
     build_pool(pool, out / "odst-pool", size=project.size, fit=project.fit, encoder=project.backbone)
     return out / "odst-pool"
 

@@ -13,8 +13,8 @@ from odst.data.formats.folders import Folder
 from odst.data.formats.tables import PathList
 from odst.data.formats.tars import Tar
 from odst.data.items import Item, Source
-from odst.data.pool import is_packed, original_sizes
-from odst.data.sources import open_sources
+from odst.data.pool import original_sizes
+from odst.data.sources import open_sources, packed_pool
 from odst.errors import UserError
 from odst.run.config import ModelSection
 from odst.vision.backbones import DEFAULT, open_backbone
@@ -26,8 +26,8 @@ PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
 
 def typical_size(specs: list[str]) -> tuple[int, int] | None:
     """Median width and height of pictures from all over the pool; None for vectors, and where none of them can be read."""
-    if len(specs) == 1 and is_packed(Path(specs[0])):
-        common, _ = original_sizes(Path(specs[0]), 1)[0]
+    if len(specs) == 1 and (path := packed_pool(specs[0])) is not None:
+        common, _ = original_sizes(path, 1)[0]
         width, _, height = common.partition("×")
         return (int(width), int(height)) if height.isdigit() and int(height) > 1 else None
     sources = open_sources(specs)

@@ -34,7 +34,7 @@ from odst.vision.sheets import CELL, contact_sheet
 
 MOST, LEAST = 2500, 100  # images in the sample: a tenth of the pool between these bounds, half of a small pool
 STEPS = 300
-COLUMNS = ("pool_id", "looks_like", "log_odds", "source", IDENTITY)
+COLUMNS = ("pool_id", "looks_like", "log_odds", "source", IDENTITY, "seen")  # seen: 1 where a person has looked
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _write_list(file: Path, sample: Sample, data: Data, part: slice) -> None:
     sources: Sequence[str] = data.pool.source(sample.ids[part])
     names = [data.classes[c] for c in sample.looks_like[part]]
     odds = [f"{x:.3f}" for x in sample.log_odds[part]]
-    lines = zip(sample.ids[part].tolist(), names, odds, sources, repeat(data.pool.id), strict=False)
+    lines = zip(sample.ids[part].tolist(), names, odds, sources, repeat(data.pool.id), repeat(""), strict=False)
     rows.writerows(map(cells, lines))
     if file.exists() and file.read_bytes() != out.getvalue().encode():
         raise UserError(

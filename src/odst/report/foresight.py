@@ -12,13 +12,13 @@ from odst.run.outlook import read_outlook
 
 @dataclass(frozen=True)
 class ClassForesight:
-    """One class: triples are lower end, best guess and upper end; None where the run does not know."""
+    """One class; None where the run does not know."""
 
     name: str
-    share: list[float]
+    share: list[float]  # lower end, best guess and upper end
     true: float | None  # share of the pool, where its truth is known
-    above: list[int]
-    found: int | None  # above the thresholds of the run's own base
+    above: int  # the thresholds of the quick base
+    found: int | None  # above those of the run's own base, which is another model
 
     @property
     def held(self) -> bool | None:
@@ -28,7 +28,7 @@ class ClassForesight:
 @dataclass(frozen=True)
 class Foresight:
     classes: list[ClassForesight]
-    rounds: list[tuple[int, int, int | None]]  # round, images expected, images selected
+    rounds: list[tuple[int, int | None, int, int | None]]  # round, images expected, at most, and selected
     scanned: int
     sentences: list[str]
 
@@ -48,7 +48,7 @@ def compare_forecast(found: Findings) -> Foresight | None:
                 ClassForesight(name, one["share"], None if true is None else float(true[c]), one["above"], above)
             )
     selected = {one.t: one.metrics.get("selected") for one in found.rounds}
-    rounds = [(one["round"], one["selected"], selected.get(one["round"])) for one in forecast["rounds"]]
+    rounds = [(one["round"], one["selected"], one["most"], selected.get(one["round"])) for one in forecast["rounds"]]
     return Foresight(classes, rounds, forecast["scanned"], _sentences(found, forecast, classes, true))
 
 

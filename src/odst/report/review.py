@@ -22,7 +22,7 @@ from odst.report.galleries import scan_round
 from odst.report.sprites import COLUMNS, Album
 from odst.report.templates import environment
 from odst.report.words import probability
-from odst.run.audit import Ranked, audited_round, drawn_ranks, ranked, share_of
+from odst.run.audit import Ranked, audited_round, drawn_ranks, draws_of, fix_draws, ranked, share_of
 from odst.run.directory import RunDir
 from odst.run.marks import AUDIT, FORMAT, TRIAGE, Mark, run_hash
 from odst.run.marks import COLUMNS as MARK_COLUMNS
@@ -38,20 +38,22 @@ ROW = 30  # pictures of one kind and class in triage
 BOUNDS = 60  # wrong ones for which the page knows the bound; a class with more is beyond hope
 COMPARED = 2000  # labelled and selected images of a class among which the most unlike are sought
 KEYS = "1234567890abcdefghijklmnopqrstvwy"  # x, u and z are taken
-WORDS = {"wrong": "wrong", "wrong_short": "wrong", "right": "right"}
+WORDS = {"wrong": "wrong", "wrong_short": "wrong", "right": "right", "overview": "Class by class", "group": "class"}
 
 
-def write_review(run: RunDir, page: Path, *, t: int | None, draws: int) -> Path:
+def write_review(run: RunDir, page: Path, *, t: int | None, draws: int | None) -> Path:
+    """The number of draws is fixed by the first page of a round; None means that number."""
+    t = audited_round(run, t)
+    draws = draws_of(run, t, draws)
     with stage("review"):
-        write_text(page, render_review(run, t=t, draws=draws))
+        text = render_review(run, t=t, draws=draws)
+        fix_draws(run, t, draws)
+        write_text(page, text)
     return page
 
 
-def render_review(run: RunDir, *, t: int | None, draws: int, saved: Sequence[Mark] | None = None) -> str:
+def render_review(run: RunDir, *, t: int, draws: int, saved: Sequence[Mark] | None = None) -> str:
     """The page as text; with `saved`, what a server has on file, it sends its marks there."""
-    if draws < 1:
-        raise UserError(f"--draws: at least 1 picture a class, got {draws}. 150 is usual; see `odst audit --plan`.")
-    t = audited_round(run, t)
     pool, info = pool_of(run), run.info()
     if pool is None or pool.shown is None:
         raise UserError(f"{run.path}: its pool has vectors and no pictures, so there is nothing to look at.")
@@ -128,9 +130,9 @@ def _audit(
         "mode": AUDIT,
         "counts": True,
         "title": "Audit",
-        "about": "Pictures drawn at random from what was selected, class by class. Mark what is not of the class, then confirm the page. "
-        "The certificate counts when all draws of a class are seen, and is given only then: stopping when it looks good would make it "
-        "worth nothing.",
+        "about": "Drawn at random from what was selected. Mark what is not of the class; confirm page by page.",
+        "rules": "The certificate counts when all draws of a class are seen, and is given only then: stopping when it looks good would "
+        "make it worth nothing.",
         "groups": groups,
         "pages": pages,
     }
@@ -172,12 +174,12 @@ def _triage(
             ]
             odds |= dict(sides[0] + sides[1])
             turns = chain.from_iterable(zip_longest(*sides))  # one above, one below
-            lists["near the threshold"] = [pair[0] for pair in turns if pair is not None]
+            lists["Near the threshold"] = [pair[0] for pair in turns if pair is not None]
         else:
-            lists["near the threshold"] = sorted(odds, key=odds.__getitem__)
-        lists["most repeated"] = sorted((j for j in copies if copies[j] > 1), key=lambda j: -copies[j])
+            lists["Near the threshold"] = sorted(odds, key=odds.__getitem__)
+        lists["Most repeated"] = sorted((j for j in copies if copies[j] > 1), key=lambda j: -copies[j])
         if data is not None:
-            lists["most unlike the labelled images"] = _unlike(data, c, chosen.ids, found.info["seed"])
+            lists["Most unlike the labelled images"] = _unlike(data, c, chosen.ids, found.info["seed"])
         seen, count = set(drawn), 0
         for why, ids in lists.items():
             ids = [j for j in ids if j not in seen][:ROW]
@@ -188,7 +190,7 @@ def _triage(
                     {"id": j, "hash": hash_, "note": _note(j, odds[j], copies.get(j, 0), source)}
                     for j, hash_, source in zip(ids, pool.content_hash(unique), pool.source(unique), strict=True)
                 ]
-                pages += paged(tiles, f"{name}: {why}", name, name, album, pool.shown)
+                pages += paged(tiles, f"{why}: is each of these {name}?", name, name, album, pool.shown)
                 count += len(ids)
         if count:
             groups.append({"name": name, "draws": count, "says": [""] * (count + 1)})
@@ -197,8 +199,10 @@ def _triage(
         "mode": TRIAGE,
         "counts": False,
         "title": "Triage",
-        "about": "What is most worth correcting: nearest to the threshold on both sides, most repeated, most unlike the labelled images. "
-        "These marks can be fed back with `odst run RUN --marks FILE`; they never count towards the certificate.",
+        "about": "What is most worth correcting. Careful: what you leave unmarked on a confirmed page is right, and will be learnt as "
+        "that class.",
+        "rules": "Nearest to the threshold on both sides, most repeated, most unlike the labelled images. Feed the marks back with "
+        "`odst run RUN --marks FILE`. They never count towards the certificate.",
         "groups": groups,
         "pages": pages,
     }

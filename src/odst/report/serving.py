@@ -7,6 +7,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from odst.errors import UserError
 from odst.run.marks import Mark, parse_marks, read_marks, write_marks
@@ -33,17 +34,30 @@ class ReviewServer(ThreadingHTTPServer):
     def on_file(self) -> list[Mark]:
         return read_marks(self.file) if self.file.exists() else []
 
-    def take(self, raw: bytes) -> str:
-        """Write the marks that a page has sent; what to tell the person."""
-        if json.loads(raw).get("marks") == []:  # everything was undone
-            with self.writing:
-                self.file.unlink(missing_ok=True)
-            return "Nothing is confirmed, so nothing is written."
-        marks = parse_marks(raw, "the page's marks")
+    def take(self, raw: bytes) -> dict[str, Any]:
+        """Write what a page has changed, picture by picture: another tab may have written others. What to tell the person, and
+        how many marks there are now."""
+        sent = json.loads(raw)
+        gone = {
+            (one["mode"], bool(one["counts"]), one["class"], one["pool_id"], one["who"]) for one in sent.get("gone", [])
+        }
+        marks = parse_marks(raw, "the page's marks") if sent.get("marks") or not gone else []
         self.check(marks)
         with self.writing:
-            write_marks(self.file, marks)
-        return f"{len(marks):,} marks in {self.file}"
+            kept = {_key(mark): mark for mark in self.on_file()}
+            kept = {key: mark for key, mark in kept.items() if key not in gone} | {_key(mark): mark for mark in marks}
+            if kept:
+                write_marks(self.file, list(kept.values()))
+            else:  # everything was undone
+                self.file.unlink(missing_ok=True)
+        where = f"{self.file.parent.name}/{self.file.name}"
+        said = f"{len(kept):,} {'mark' if len(kept) == 1 else 'marks'} in {where}." if kept else "Nothing is confirmed, so nothing is written."  # fmt: skip
+        return {"said": said, "marks": len(kept)}
+
+
+def _key(mark: Mark) -> tuple[str, bool, str, int, str]:
+    """One person's word on one picture: two people are two marks, of which the audit counts the stricter."""
+    return mark.mode, mark.draws is not None, mark.name, mark.pool_id, mark.who
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,8 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
             length = int(self.headers.get("Content-Length", ""))
             if not 0 < length <= LARGEST or not self.path.endswith("/marks"):
                 raise UserError("no marks in it")
-            self._answer(200, self.server.take(self.rfile.read(length)))
-        except (ValueError, AttributeError, OSError, RecursionError) as error:  # UserError is a ValueError
+            answer = json.dumps(self.server.take(self.rfile.read(length)))
+            self._answer(200, answer, "application/json")
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OSError,
+            RecursionError,
+        ) as error:  # UserError is a ValueError
             self._answer(400, " ".join(str(error).split()))
 
     def _allowed(self) -> bool:

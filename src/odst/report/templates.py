@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from odst.progress import duration
 from odst.report.measures import percent
@@ -23,9 +23,17 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"percent": percent, "probability": probability, "duration": duration}
+    made.filters |= {"percent": percent, "probability": probability, "duration": duration, "code": code}
     made.globals["inline"] = lambda name: Markup((files("odst") / "report" / name).read_text(encoding="utf-8"))
     return made
+
+
+def code(text: str) -> Markup:
+    """What stands between backticks as code, everything escaped."""
+    parts = [
+        Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(text.split("`"))
+    ]
+    return Markup("").join(parts)
 
 
 class Hidden:

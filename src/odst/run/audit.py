@@ -23,6 +23,7 @@ from odst.locks import lock
 from odst.run.directory import RunDir
 from odst.run.marks import AUDIT, RIGHT, Mark, check_marks, check_run, read_marks, run_hash, settle
 from odst.run.preparation import pool_of
+from odst.run.sealed import read_sealed, write_sealed
 
 PLANNED = (0.95, 0.98, 0.998)
 
@@ -71,6 +72,33 @@ def drawn_ranks(run: RunDir, t: int, sets: Sequence[Ranked], draws: int) -> list
     return [draw(len(one), draws, seed=seed, t=t, c=c) for c, one in enumerate(sets)]
 
 
+def draws_file(run: RunDir, t: int) -> Path:
+    return run.round(t) / "review.json"
+
+
+def draws_of(run: RunDir, t: int, asked: int | None) -> int:
+    """How many draws a class the audit of a round has: its first page has fixed them, and another number is refused."""
+    file = draws_file(run, t)
+    if asked is not None and asked < 1:
+        raise UserError(f"--draws: at least 1 picture a class, got {asked}. 150 is usual; see `odst audit --plan`.")
+    if not file.exists():
+        return DRAWS if asked is None else asked
+    fixed = read_sealed(file, "Restore it, or review another round.")["draws"]
+    if asked not in (None, fixed):
+        raise UserError(
+            f"--draws: the page of round {t} was made with {fixed} draws a class, got {asked}. Go on with --draws {fixed}: a number "
+            f"chosen after looking makes a certificate worth nothing. If nobody has looked yet, delete {file}."
+        )
+    return fixed
+
+
+def fix_draws(run: RunDir, t: int, draws: int) -> None:
+    """Write the number down before anybody can look."""
+    if not draws_file(run, t).exists():
+        write_sealed(draws_file(run, t), {"format": 1, "round": t, "draws": draws})
+    draws_of(run, t, draws)  # somebody else may have made a page in between
+
+
 def share_of(delta: float, sets: Sequence[Ranked]) -> float:
     """A class's share of delta: split evenly over the classes that have something to certify."""
     return delta / max(1, sum(len(one) > 0 for one in sets))
@@ -111,7 +139,8 @@ def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: floa
             if whole
             else ClassAudit(len(one), len(places), seen, sum(wrong))
         )
-    found = {
+    words = [one.words(name, target) for name, one in classes.items()]
+    found: dict[str, Any] = {
         "format": 1,
         "round": t,
         "run_hash": run_hash(run, t),
@@ -127,41 +156,66 @@ def audit_run(run: RunDir, files: Sequence[Path], *, t: int | None, target: floa
         "disagreements": list(settled.disagreements),
         "classes": {name: asdict(one) | {"certified": one.certified} for name, one in classes.items()},
         "wrong": sorted(mark.pool_id for mark in settled.marks if mark.verdict != RIGHT),
-        "words": [one.words(name, target) for name, one in classes.items()],
+        "words": words,
     }
+    found["certificate"] = [headline(found), *words]
     with lock(run.path, f"odst audit {run.path}"):
         run.save_audit(t, found)
     return found
 
 
 def headline(found: dict[str, Any]) -> str:
-    """What the certificates of an audit.json mean together."""
+    """What the certificates of an audit.json mean together, and who has looked."""
     n = sum(one["selected"] > 0 for one in found["classes"].values())
     over = f"over all {n} classes together, " if n > 1 else ""
+    by = f" Seen by {', '.join(found['by'])}." if found["by"] else " Nobody has signed the marks."
     return (
-        f"Round {found['round']}: what is certified below holds with probability {100 * (1 - found['delta']):g} % "
-        f"({over}δ = {found['delta']:g}, {found['delta_of_a_class']:.3g} a class)."
+        f"Round {found['round']}: what is certified below holds with probability at least {100 * (1 - found['delta']):g} % "
+        f"({over}δ = {found['delta']:g}, {found['delta_of_a_class']:.3g} a class).{by}"
     )
 
 
-def plan(run: RunDir, *, t: int | None, target: float, delta: float) -> list[str]:
+@dataclass(frozen=True)
+class ClassPlan:
+    selected: int
+    draws: int  # that a page shows
+    error_free: int  # draws that would be enough if none was wrong
+    wrong_allowed: int  # among the draws; below 0 they are not enough
+
+
+@dataclass(frozen=True)
+class Plan:
+    round: int
+    target: float
+    delta_of_a_class: float
+    classes: dict[str, ClassPlan | None]  # None: nothing was selected
+
+    def lines(self) -> list[str]:
+        head = f"{'class':<20} {'selected':>8}  error-free draws for {self.target:g}   wrong ones allowed among {DRAWS}"
+        limits = ", ".join(f"{error_free_draws(one, self.delta_of_a_class):,} for {one:g}" for one in PLANNED)
+        last = f"In sets of any size (δ = {self.delta_of_a_class:.3g} a class): {limits}. All draws must be seen."
+        return [head, *(self._line(name, one) for name, one in self.classes.items()), last]
+
+    def _line(self, name: str, one: ClassPlan | None) -> str:
+        if one is None:
+            return f"{name:<20} {0:>8,}  nothing to certify"
+        allowed = "not enough draws" if one.wrong_allowed < 0 else f"{one.wrong_allowed:,}"
+        every = "" if one.draws == DRAWS else f" of all {one.draws}"
+        return f"{name:<20} {one.selected:>8,}  {one.error_free:>10,}{' ' * 20}{allowed}{every}"
+
+
+def plan(run: RunDir, *, t: int | None, target: float, delta: float) -> Plan:
     """How many error-free draws each class needs, beforehand."""
     check_promise(target, delta)
-    sets = ranked(run, audited_round(run, t))
+    t = audited_round(run, t)
+    sets = ranked(run, t)
     share = share_of(delta, sets)
-    lines = [f"{'class':<20} {'selected':>8}  error-free draws for {target:g}   wrong ones allowed among {DRAWS}"]
+    classes: dict[str, ClassPlan | None] = {}
     for one in sets:
-        if not len(one):
-            lines.append(f"{one.name:<20} {0:>8,}  nothing to certify")
-            continue
-        n = min(DRAWS, len(one))
-        allowed = most_wrong(len(one), n, target, share)
-        lines.append(
-            f"{one.name:<20} {len(one):>8,}  {error_free_draws(target, share, len(one)):>10,}"
-            f"{' ' * 20}{'not enough draws' if allowed < 0 else f'{allowed:,}'}{'' if n == DRAWS else f' of all {n}'}"
-        )
-    limits = ", ".join(f"{error_free_draws(one, share):,} for {one:g}" for one in PLANNED)
-    return [*lines, f"In sets of any size (δ = {share:.3g} a class): {limits}. All draws must be seen."]
+        m, n = len(one), min(DRAWS, len(one))
+        found = ClassPlan(m, n, error_free_draws(target, share, m), most_wrong(m, n, target, share)) if m else None
+        classes[one.name] = found
+    return Plan(t, target, share, classes)
 
 
 def certified_rows(run: RunDir, t: int | None = None) -> pa.Table:
@@ -232,9 +286,12 @@ def _check_drawn(
 
 
 def _check_earlier(run: RunDir, t: int, draws: int) -> None:
-    earlier = run.audit(t)
-    if earlier is not None and earlier["draws"] != draws:
-        raise UserError(
-            f"{run.path}: round {t} was audited with {earlier['draws']} draws a class, and these marks are of {draws}. Drawing on until "
-            f"it holds makes a certificate worth nothing; if the first was a trial, delete {run.audit_file(t)}."
-        )
+    for file, one in (
+        (run.audit_file(t), run.audit(t)),
+        (draws_file(run, t), {"draws": draws_of(run, t, None)} if draws_file(run, t).exists() else None),
+    ):
+        if one is not None and one["draws"] != draws:
+            raise UserError(
+                f"{run.path}: round {t} is to be audited with {one['draws']} draws a class ({file.name}), and these marks are of "
+                f"{draws}. Drawing on until it holds makes a certificate worth nothing; if the first was a trial, delete {file}."
+            )

@@ -16,6 +16,7 @@ from odst.recipe import METHODS, Recipe
 from odst.training.schedule import Schedule
 
 CONFIG_FILE = "config.toml"  # in a run directory
+LEARNT = "learnt"  # in a run, the folder of the marks that it learns from
 FORECAST_FILE = "forecast.json"  # there too, whether the run has begun or not
 PRESETS = Path(__file__).parent.parent / "presets"
 
@@ -198,9 +199,18 @@ def parse_change(text: str) -> tuple[str, Any]:
         raise UserError(f"--set {key}: brackets inside brackets, deeper than any value. Mend it.") from None
 
 
-def dump_config(config: Config) -> str:
-    """The resolved config as TOML: every key that has a value."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+def dump_config(config: Config, home: Path | None = None) -> str:
+    """The resolved config as TOML: every key that has a value. Marks that lie in `home`, its folder, are named from there."""
+    values = config.model_dump(mode="json", exclude_none=True)
+    if home is not None and values["data"].get("marks"):
+        own = [Path(file) for file in files_of(config.data.marks)]
+        here = home.resolve()
+        values["data"]["marks"] = [str(one.relative_to(here) if one.is_relative_to(here) else one) for one in own]
+    return tomli_w.dumps(values)
+
+
+def files_of(sources: str | Sequence[str]) -> tuple[str, ...]:
+    return (sources,) if isinstance(sources, str) else tuple(sources)
 
 
 def differing_keys(a: Config, b: Config) -> list[str]:

@@ -9,7 +9,7 @@ pool/            the packed pool, where the config names sources that were not p
 round-T/         a round: round_folder.py
 labels-alone/, weight-W/   kept like rounds: the model of the labelled images alone, and bases that were tried
 bases.json       these, and which was taken
-marks/           what people said of its selections, as `odst review --serve` writes it
+marks/, learnt/  what people said of its selections, as `odst review --serve` writes it; copies of the marks it learns from
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
 
@@ -39,7 +39,7 @@ from odst.progress import listening
 from odst.rounds import Round
 from odst.run import round_folder
 from odst.run.bases import ALONE, Base, read_bases
-from odst.run.config import CONFIG_FILE, FORECAST_FILE, Config, differing_keys, dump_config, read_config
+from odst.run.config import CONFIG_FILE, FORECAST_FILE, LEARNT, Config, differing_keys, dump_config, read_config
 from odst.run.journal import Timings, logging_to, read_timings
 from odst.run.round_note import thresholds_from_json
 from odst.run.sealed import FORMAT, SEAL, UNSEALED, read_info, read_json, read_sealed, write_sealed
@@ -99,9 +99,9 @@ class RunDir:
 
     def _barely_begun(self, config: Config) -> bool:
         """Nothing there but what a run writes before run.json: it was killed while it packed its pool or began."""
-        mine = {CONFIG_FILE: dump_config(config).encode()}
+        mine = {CONFIG_FILE: dump_config(config, self.path).encode()}
         return all(
-            file == self.pool
+            file in (self.pool, self.path / LEARNT)
             or file.suffix == ".part"
             or (is_lock(file) or file.name == FORECAST_FILE)
             or (file.name in mine and file.is_file() and file.read_bytes() == mine[file.name])
@@ -119,7 +119,7 @@ class RunDir:
         (aside / LOCK_FILE).unlink(missing_ok=True)
 
     def begin(self, config: Config, info: dict[str, Any]) -> None:
-        write_text(self.path / CONFIG_FILE, dump_config(config))
+        write_text(self.path / CONFIG_FILE, dump_config(config, self.path))
         config_hash = sha256(self.path / CONFIG_FILE)
         write_sealed(self.path / "run.json", {"format": FORMAT, "config_hash": config_hash, **info})
 
@@ -250,8 +250,8 @@ class RunDir:
         self._write_final(final)
 
     def _write_final(self, final: dict[str, Any]) -> None:
-        """With the certificates that people's marks have given its rounds, in words."""
-        audits = {str(t): audit["words"] for t in self.rounds() if (audit := self.audit(t)) is not None}
+        """With the certificates that people's marks have given its rounds, in words: how sure, who looked, class by class."""
+        audits = {str(t): audit["certificate"] for t in self.rounds() if (audit := self.audit(t)) is not None}
         write_sealed(self.path / "final.json", final | ({"certificates": audits} if audits else {}))
 
     def audit_file(self, t: int) -> Path:

@@ -15,8 +15,9 @@ from odst.evaluation.scoring import Scored, harm
 from odst.rounds import Round
 from odst.run.audit import check_own
 from odst.run.bases import ALONE
-from odst.run.config import Config
+from odst.run.config import Config, files_of
 from odst.run.directory import RunDir, Which
+from odst.run.feedback import own_marks, write_copies
 from odst.run.first_round import score_round, settled_recipe, write_first_round
 from odst.run.marks import read_marks
 from odst.run.preparation import Prepared, describe, prepare, with_own_pool
@@ -32,10 +33,16 @@ def execute(config: Config, out: Path, *, fresh: bool = False, parent: dict[str,
     `parent` is what run.json says of the run whose marks are fed back, as `feed_back` gives it.
     """
     run = RunDir(out)
+    given, (config, copies) = config, own_marks(config, run, fresh)
     if fresh:
-        prepare(config, None)  # an old run is moved aside only for a config that can be run
+        prepare(given, None)  # an old run is moved aside only for a config that can be run
         with writing(out, "odst run"):
             run.move_aside()
+            write_copies(copies)
+    elif copies and not run.exists():
+        prepare(given, None)  # marks that do not belong leave nothing
+        with writing(out, "odst run"):
+            write_copies(copies)
     with writing(out, "odst run"):
         return _execute(config, run, parent)
 
@@ -127,6 +134,18 @@ def words(alone: dict[str, Any], best: dict[str, Any], method: str, n_in: int, v
     )
 
 
+def check_marked(run: RunDir, changed: Sequence[str], files: Sequence[Path]) -> None:
+    """Marks on the command line are of the run that is named there: `changed` are those of --set data.marks, `files` of --marks."""
+    if files and not run.exists():
+        raise UserError(
+            f"--marks: {run.path} is no run, and marks are of a run's selections. Give the run that they were made on; a config "
+            "names marks of its pool as data.marks."
+        )
+    if run.exists():
+        for name in changed:
+            check_own(run, read_marks(Path(name)), name)
+
+
 def feed_back(parent: RunDir, config: Config, files: Sequence[Path]) -> tuple[Config, dict[str, Any]]:
     """The config of a run that learns from marks on `parent`'s selections, and what its run.json says of the parent.
 
@@ -135,8 +154,7 @@ def feed_back(parent: RunDir, config: Config, files: Sequence[Path]) -> tuple[Co
     for file in files:
         check_own(parent, read_marks(file), str(file))
     info, recipe = parent.info(), config.recipe()
-    before = (config.data.marks,) if isinstance(config.data.marks, str) else config.data.marks
-    marks = tuple(dict.fromkeys([*before, *(str(file.resolve()) for file in files)]))
+    marks = tuple(dict.fromkeys([*files_of(config.data.marks), *(str(file.resolve()) for file in files)]))
     data = with_own_pool(parent).data.pool if config.data.pool is not None else None
     section = config.data.model_copy(update={"marks": marks, "pool": data})
     n, K = info["sets"]["labelled"]["images"], len(info["classes"])

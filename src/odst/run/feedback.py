@@ -15,15 +15,17 @@ import numpy as np
 
 from odst.data.images import Data, Labelled, Pool, is_counted
 from odst.errors import UserError
-from odst.files import digest
-from odst.run.marks import NONE, RELABELLED, Settled, check_marks, read_marks, settle
+from odst.files import digest, sha256, whole
+from odst.run.config import LEARNT, Config, files_of
+from odst.run.directory import RunDir
+from odst.run.marks import NONE, RELABELLED, VAL_OUT, Settled, check_marks, read_marks, settle
 
 log = logging.getLogger("odst")
 
 
 def settled_marks(files: str | Sequence[str], pool: Pool | None, classes: Sequence[str]) -> Settled | None:
     """What the files say of this pool, one mark an image; None without files, or while the pool is only counted."""
-    files = (files,) if isinstance(files, str) else files
+    files = files_of(files)
     if not files:
         return None
     if pool is None:
@@ -35,9 +37,34 @@ def settled_marks(files: str | Sequence[str], pool: Pool | None, classes: Sequen
     marks = []
     for file in files:
         own = read_marks(Path(file))
+        if any(mark.mode == VAL_OUT for mark in own):
+            raise UserError(
+                f"{file}: these marks are of a val_out. Give them to `odst review PROJECT --val-out --marks`."
+            )
         check_marks(own, str(file), pool, classes)
         marks += own
     return settle(marks)
+
+
+def own_marks(config: Config, run: RunDir, fresh: bool) -> tuple[Config, dict[Path, bytes]]:
+    """The config with the marks named as the run keeps them, and these files: what lies in somebody's folder of downloads will
+    not be there for ever. A run goes on with the marks that its config names, unless it begins afresh."""
+    files = files_of(config.data.marks)
+    if not files or (not fresh and run.exists() and files == files_of(run.config().data.marks)):
+        return config, {}
+    home, copies = run.path.resolve() / LEARNT, {}
+    for file in map(Path, files):
+        read_marks(file)  # one line if it is not there, or no marks
+        name = file.name if file.parent == home else f"{file.stem}-{sha256(file)[:8]}{file.suffix}"
+        copies[home / name] = file.read_bytes()
+    data = config.data.model_copy(update={"marks": tuple(map(str, copies))})
+    return config.model_copy(update={"data": data}), copies
+
+
+def write_copies(copies: dict[Path, bytes]) -> None:
+    for file, raw in copies.items():
+        with whole(file) as temporary:
+            temporary.write_bytes(raw)
 
 
 def with_marks(data: Data, settled: Settled | None) -> Data:

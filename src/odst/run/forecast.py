@@ -3,7 +3,9 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from odst.method.labelling import as_input, as_tensor, batch_for, weights
 from odst.progress import duration, stage
 from odst.run.config import Config
 from odst.run.directory import RunDir
-from odst.run.outlook import described, look_ahead, write_outlook
+from odst.run.outlook import Outlook, described, look_ahead, write_outlook
 from odst.run.preparation import Prepared, prepare
 from odst.training.batches import Joint
 from odst.training.precision import autocast, resolve
@@ -30,21 +32,33 @@ from odst.vision.networks import mean_level
 TRIAL = 2.0  # seconds of measuring for each of training and labelling
 
 
-def forecast(config: Config, out: Path, *, scan: int | None = None) -> str:
-    """A page of text. Times come from a few real steps on this machine.
+@dataclass(frozen=True)
+class Forecast:
+    lines: list[str]  # a page for people
+    seconds: float
+    disk: float  # bytes
+    outlook: Outlook | None  # what a scan has found
+
+    def to_json(self) -> dict[str, Any]:
+        found = {} if self.outlook is None else self.outlook.to_json()
+        return {**found, "seconds": self.seconds, "disk_bytes": self.disk, "says": self.lines}
+
+
+def forecast(config: Config, out: Path, *, scan: int | None = None) -> Forecast:
+    """Times come from a few real steps on this machine.
 
     Without a scan nothing is written. With one a quick base looks at so many pool images: what is not packed or embedded yet
     is packed and embedded in `out`, as the run would do it, and forecast.json is left there for the report.
     """
     if scan is None:
-        return "\n".join(_expense(prepare(config, None), out)[0])
+        return Forecast(*_expense(prepare(config, None), out), None)
     with lock(out, "odst forecast"):
         RunDir(out).open(config)  # refuses a folder that holds anything else
         prepared = prepare(config, out)
         outlook = look_ahead(config, prepared.data, scan, prepared.device)
         lines, seconds, disk = _expense(prepared, out)
         write_outlook(out, outlook, seconds, disk)
-    return "\n".join([*lines, *described(outlook)])
+    return Forecast([*lines, *described(outlook)], seconds, disk, outlook)
 
 
 def _expense(prepared: Prepared, out: Path) -> tuple[list[str], float, float]:

@@ -5,7 +5,8 @@ run_hash, round         whose selection it was looked at for (`run_hash` below)
 mode                    audit (uniform draws: counts towards a certificate), triage (never counts), or val_out
 draws                   of audit and val_out: how many a class the page was made for, fixed before anybody looked
 class                   the class the image was shown as
-verdict                 right; wrong (not of that class); relabelled (of class `label`); none (of none of the classes)
+verdict                 right; wrong (not of that class); relabelled (of class `label`); none (of none of the classes);
+                        relabelled with its own class is read as right
 label                   the class of a relabelled one, else empty
 who, when               as they were typed
 """
@@ -159,6 +160,10 @@ def _mark(row: dict[str, Any]) -> Mark:
         raise ValueError(f"verdict {mark.verdict!r} is none of {', '.join(VERDICTS)}")
     if (mark.verdict == RELABELLED) != (mark.label is not None):
         raise ValueError(f"a label stands with relabelled marks and no others, pool id {mark.pool_id}")
+    if (
+        mark.label is not None and mark.label == mark.name
+    ):  # of the class that it was shown as: that is what right means
+        mark = replace(mark, verdict=RIGHT, label=None)
     if mark.pool_id < 0 or mark.round < 0:
         raise ValueError(f"pool id {mark.pool_id}, round {mark.round}")
     if mark.draws is not None and mark.draws < 1:

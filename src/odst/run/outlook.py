@@ -9,7 +9,6 @@ import numpy as np
 from odst.data.images import Data, Pool
 from odst.data.sources import split_spec
 from odst.errors import UserError
-from odst.evaluation.contract import interval
 from odst.evaluation.shares import Shares, related_shares
 from odst.files import write_json
 from odst.method.calibration import top_log_odds
@@ -22,18 +21,17 @@ from odst.run.quick_base import Rows, scan_pool
 from odst.run.sealed import read_json
 from odst.self_training import admission
 
-FORMAT = 1
+FORMAT = 2
 ENOUGH, TOO_FEW = 1.0, 0.1  # related images for every labelled one: worth it from here on, hopeless below
 
 
 @dataclass(frozen=True)
 class ClassOutlook:
-    """One class of the pool. A triple is the lower end, the best guess and the upper end of a 95 % interval."""
+    """One class of the pool."""
 
-    share: tuple[float, float, float]
-    above: tuple[int, int, int]  # pool images above the config's thresholds, by the quick base
+    share: tuple[float, float, float]  # the lower end, the best guess and the upper end of a 95 % interval
+    above: int  # pool images above the config's thresholds, by the quick base: the run's own base is another model
     promised: float  # the largest precision that val_out can promise of what is taken
-    precision: float | None  # expected of the images above; None where there are none
 
 
 @dataclass(frozen=True)
@@ -46,16 +44,25 @@ class Outlook:
     doubtful: bool
     val_out: str  # given, from the pool, or none
     classes: dict[str, ClassOutlook]
-    rounds: list[tuple[int, int]]  # k, and how many images all classes together are expected to give
+    rounds: list[int]  # k of each
+
+    @property
+    def first(self) -> int:
+        """Images that the first round would select with the quick base as its teacher. Those of later rounds nobody knows: their
+        teachers are still to be trained."""
+        return sum(min([one.above, *self.rounds[:1]]) for one in self.classes.values())
+
+    def most(self, t: int) -> int:
+        """Images that the round after t can select."""
+        return self.rounds[t] * len(self.classes)
 
     @property
     def verdict(self) -> tuple[bool | None, str]:
         """Whether it is worth it, None where that cannot be said, and why."""
         low, best, high = (share * self.images for share in self.related)
-        given = sum(yield_ for _, yield_ in self.rounds[:1])
         if high < TOO_FEW * self.labelled:
             return False, f"at most {high:,.0f} related images for {self.labelled:,} labelled ones"
-        if given == 0:
+        if self.rounds and self.first == 0:
             return False, "the quick base finds no image above the thresholds: the first round would select nothing"
         if low >= ENOUGH * self.labelled:
             return True, f"at least {low:,.0f} related images for {self.labelled:,} labelled ones"
@@ -75,8 +82,11 @@ class Outlook:
             "misfit": self.misfit,
             "doubtful": self.doubtful,
             "val_out": self.val_out,
-            "classes": {name: {**vars(one), "share": list(one.share), "above": list(one.above)} for name, one in self.classes.items()},
-            "rounds": [{"round": t + 1, "k": k, "selected": given} for t, (k, given) in enumerate(self.rounds)],
+            "classes": {name: {**vars(one), "share": list(one.share)} for name, one in self.classes.items()},
+            "rounds": [
+                {"round": t + 1, "k": k, "most": self.most(t), "selected": None if t else self.first}
+                for t, k in enumerate(self.rounds)
+            ],
             "worth_it": worth,
             "why": why,
         }  # fmt: skip
@@ -101,40 +111,22 @@ def look_ahead(config: Config, data: Data, scan: int, device: str) -> Outlook:
     part = Pool(Rows(data.pool.x, found.ids))
     tau, _ = admission(recipe, Predictions(found.logits, base.temperature), base, part)
     c, odds = top_log_odds(found.logits, base.temperature)
-    c_in, odds_in = top_log_odds(base.logits_in, base.temperature)
     above = np.bincount(c[odds > tau[c]], minlength=data.K)
-    own = np.bincount(data.val_in.y, minlength=data.K)
-    reached = np.bincount(c_in[(odds_in > tau[c_in]) & (c_in == data.val_in.y)], minlength=data.K) / np.maximum(own, 1)
     ks = [recipe.per_class(t, len(data.labelled), data.K) for t in range(recipe.rounds)]
     n_out = 0 if base.logits_out is None else len(base.logits_out)
     classes = {
-        name: _class(shares, i, int(above[i]), float(reached[i]), len(found.ids), images, n_out, recipe, ks)
+        name: _class(shares, i, round(above[i] / len(found.ids) * images), images, n_out, recipe, ks)
         for i, name in enumerate(data.classes)
     }
-    rounds = [(k, sum(min(k, one.above[1]) for one in classes.values())) for k in ks]
     return Outlook(
-        len(found.ids), images, len(data.labelled), shares.related, shares.misfit, shares.doubtful, origin, classes, rounds
+        len(found.ids), images, len(data.labelled), shares.related, shares.misfit, shares.doubtful, origin, classes, ks
     )  # fmt: skip
 
 
-def _class(
-    shares: Shares,
-    c: int,
-    above: int,
-    recall: float,
-    scanned: int,
-    images: int,
-    n_out: int,
-    recipe: Recipe,
-    ks: list[int],
-) -> ClassOutlook:
-    low, high = interval(above, scanned)
-    many = round(above / scanned * images)
-    taken = many if recipe.pick == "spread" else min([many, *ks[:1]])
+def _class(shares: Shares, c: int, above: int, images: int, n_out: int, recipe: Recipe, ks: list[int]) -> ClassOutlook:
+    taken = above if recipe.pick == "spread" else min([above, *ks[:1]])
     promised = max(0.0, 1 - images / ((n_out + 1) * taken)) if taken and n_out else 0.0
-    expected = min(1.0, float(shares.best[c]) * recall * scanned / above) if above else None
-    share = (float(shares.low[c]), float(shares.best[c]), float(shares.high[c]))
-    return ClassOutlook(share, (round(low * images), many, round(high * images)), promised, expected)
+    return ClassOutlook((float(shares.low[c]), float(shares.best[c]), float(shares.high[c])), above, promised)
 
 
 def val_out_from(config: Config) -> str:
@@ -171,17 +163,19 @@ def described(outlook: Outlook) -> list[str]:
         f"about {best * outlook.images:,.0f} images",
     ]
     width = max(5, *(min(len(name), 14) for name in outlook.classes))
-    lines.append(f"{'class':<{width}}  {'share (95 %)':>18}  {'above thresholds':>18}  {'right':>6}  val_out promises")
+    lines.append(f"{'class':<{width}}  {'share (95 %)':>18}  {'above thresholds':>16}  val_out promises")
     for name, one in outlook.classes.items():
         share = f"{_percent(one.share[1])} ({_bare(one.share[0])}-{_bare(one.share[2])})"
-        above = f"{one.above[1]:,} ({one.above[0]:,}-{one.above[2]:,})"
-        right = "" if one.precision is None else f"~{100 * one.precision:.0f} %"
         most = f"{100 * one.promised:.0f} % at most" if one.promised else "nothing"
         short = name if len(name) <= width else name[: width - 1] + "…"
-        lines.append(f"{short:<{width}}  {share:>18}  {above:>18}  {right:>6}  {most}")
+        lines.append(f"{short:<{width}}  {share:>18}  {one.above:>16,}  {most}")
     if outlook.rounds:
-        rounds = ", ".join(f"{given:,} in round {t + 1}" for t, (_, given) in enumerate(outlook.rounds))
-        lines.append(f"selected    about {rounds}; by the quick base, later teachers know more")
+        lines.append(
+            f"selected    about {outlook.first:,} of at most {outlook.most(0):,} in round 1, if the run's base were the quick one"
+        )
+        later = ", ".join(f"{outlook.most(t):,} in round {t + 1}" for t in range(1, len(outlook.rounds)))
+        if later:
+            lines.append(f"            at most {later}: how many, their teachers will say")
     if outlook.val_out == "from the pool":
         lines.append("val_out     is drawn from the pool, so no share has a lower end: look at it with `odst review`")
     elif outlook.val_out == "none":

@@ -120,7 +120,7 @@ def encoding_of(run: RunDir) -> Encoding | None:
     """How the run sees; None for one on pixels, or on vectors that it was given."""
     if (spec := run.config().model.backbone) is None:
         return None
-    check_code(run, spec)
+    check_code(run.path, spec, run.trust_code)
     embedder = Embedder(spec)
     return Encoding(embedder, _check_encoder(run, embedder).get("side"))
 
@@ -155,7 +155,7 @@ def sets_of(run: RunDir) -> Data:
     The run's logits stand row by row for these images, so sets that have changed since are refused.
     """
     then, config = run.info()["sets"], with_own_pool(run)
-    check_code(run, config.model.backbone)
+    check_code(run.path, config.model.backbone, run.trust_code)
     data, _, _ = _load(config, run.path)
     changed = [name for name, value in describe_sets(data).items() if then.get(name) != value]
     if changed:
@@ -194,7 +194,7 @@ def pool_of(run: RunDir) -> Pool | None:
     classes, config = tuple(run.info()["classes"]), with_own_pool(run)
     section = _section(config)
     if section.labelled is None:
-        check_code(run, config.model.backbone)
+        check_code(run.path, config.model.backbone, run.trust_code)
         pool = _load(config, run.path)[0].pool
     elif section.pool is None:
         return None

@@ -21,12 +21,12 @@ def imported_by(spec: str | None) -> str | None:
     return spec if colon and kind not in ("timm", "hf", "onnx") else None
 
 
-def check_code(run: RunDir, spec: str | None) -> None:
-    """Refuse to build what this run names if that would run code and nobody has said that it may."""
+def check_code(place: Path, spec: str | None, trusted: bool) -> None:
+    """Refuse to build what the run or the model at this place names if that would run code and nobody has said that it may."""
     code = imported_by(spec)
-    if code is not None and not run.trust_code:
+    if code is not None and not trusted:
         raise UserError(
-            f"{run.path}: its config asks to import {code}, which runs whatever that holds. If you trust whoever made this run, "
+            f"{place}: its config asks to import {code}, which runs whatever that holds. If you trust whoever made this run, "
             "say so with --trust-code (trust_code=True in Python)."
         )
 
@@ -39,4 +39,4 @@ def check_config(name: str, config: Config, given: Collection[str], trust_code: 
     if run.begun() and (run.exists() or folder == Path(name)):
         for key, spec in (("model.name", config.model.name), ("model.backbone", config.model.backbone)):
             if key not in given:
-                check_code(run, spec)
+                check_code(folder, spec, trust_code)

@@ -1,0 +1,112 @@
+"""What unrelated images cost: the last round of each method with 1,000 labelled and 3,000 related images among ever more
+unrelated ones, the area under each curve, and its slope per tenfold more of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measuring import table
+from benchmarks.open_world.tables import cell
+from benchmarks.open_world.world import SIDES, SWEEP
+
+ALONE = "labels alone"
+MEASURES = {"error": "error, %", "od_auroc": "OD-AUROC, %", "related": "related, %", "correct": "correct, %"}
+FIRST = 1_500  # unrelated images from which the slope is taken: the closed world has no logarithm
+
+Rows = list[dict[str, Any]]
+
+
+def last_rounds(rows: Rows) -> Rows:
+    """The last round of every run of the sweep. Labels alone are the base of st, whatever the pool; so is the bound one run."""
+    runs: dict[tuple[str, str, int], Rows] = {}
+    for row in rows:
+        if row["share"] in SWEEP | SIDES:
+            runs.setdefault((row["share"], row["method"], row["seed"]), []).append(row)
+    found = [max(own, key=lambda row: row["round"]) for own in runs.values()]
+    alone = {row["seed"]: row for row in rows if row["share"] in SWEEP and row["method"] == "st" and row["round"] == 0}
+    constant = [row | {"method": ALONE, "related": None, "correct": None} for row in alone.values()]
+    constant += [row for row in found if row["method"] == "bound"]
+    found = [row for row in found if row["method"] != "bound"]
+    return found + [row | {"share": world} for row in constant for world in SWEEP]
+
+
+def curve(rows: Rows, method: str, key: str) -> dict[int, float]:
+    """Mean over seeds by the number of unrelated images."""
+    found = {}
+    for world, unrelated in SWEEP.items():
+        own = [row[key] for row in rows if (row["share"], row["method"]) == (world, method) and row[key] is not None]
+        if own:
+            found[unrelated] = 100 * float(np.mean(own))
+    return found
+
+
+def area(points: dict[int, float]) -> float:
+    """The mean height of a curve over log10(unrelated) from the first number up: what it costs on the way."""
+    x = np.log10([n for n in points if n >= FIRST])
+    y = np.array([height for n, height in points.items() if n >= FIRST])
+    return float(np.trapezoid(y, x) / (x[-1] - x[0])) if len(x) > 1 else float("nan")
+
+
+def slope(points: dict[int, float]) -> float:
+    """Points per tenfold more unrelated images, by least squares."""
+    x = np.log10([n for n in points if n >= FIRST])
+    y = [height for n, height in points.items() if n >= FIRST]
+    return float(np.polyfit(x, y, 1)[0]) if len(x) > 1 else float("nan")
+
+
+def methods(rows: Rows) -> list[str]:
+    order = ("odst-auto", "odst", "st", "st-ot", "fixmatch", "openmatch", "pseudo", ALONE, "bound")
+    here = {row["method"] for row in rows}
+    return [method for method in order if method in here]
+
+
+def sweep_tables(every: Rows) -> str:
+    rows = last_rounds(every)
+    parts = []
+    for key, heading in MEASURES.items():
+        lines = []
+        for method in methods(rows):
+            points = curve(rows, method, key)
+            if not points:
+                continue
+            cells = [
+                cell([row[key] for row in rows if (row["share"], row["method"]) == (world, method) and row[key] is not None], key)
+                for world in SWEEP
+            ]  # fmt: skip
+            figures = [f"{area(points):.1f}", f"{slope(points):+.2f}"] if len(points) == len(SWEEP) else ["–", "–"]
+            lines.append([method, *cells, *figures])
+        if lines:
+            columns = ["method", *(f"{n:,} unrelated" for n in SWEEP.values()), "area", "slope"]
+            parts.append(f"**{heading}**\n\n{table(columns, lines)}\n")
+    return (
+        "\n".join(["## 1,000 labelled and 3,000 related images among ever more unrelated ones\n", *parts])
+        if parts
+        else ""
+    )
+
+
+def draw_sweep(every: Rows, file: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    from benchmarks.open_world.figures import COLOURS, save
+
+    rows = last_rounds(every)
+    figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), constrained_layout=True)
+    ticks = list(range(len(SWEEP)))
+    for panel, key in zip(panels, ("error", "od_auroc", "correct"), strict=True):
+        for method in methods(rows):
+            points = curve(rows, method, key)
+            if points:
+                at = [list(SWEEP.values()).index(n) for n in points]
+                style = "--" if method in (ALONE, "bound") else "-"
+                panel.plot(
+                    at, list(points.values()), style, marker=".", color=COLOURS.get(method, "#888888"), label=method
+                )
+        panel.set_title({"error": "error, % (lower is better)", "od_auroc": "OD-AUROC, % (higher is better)",
+                         "correct": "selected with the right class, %"}[key], fontsize=10)  # fmt: skip
+        panel.set_xticks(ticks, [f"{n:,}" for n in SWEEP.values()])
+        panel.set_xlabel("unrelated images in the pool")
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=8)
+    save(figure, file)

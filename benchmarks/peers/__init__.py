@@ -1,0 +1,1 @@
+"""Others' methods at equal compute: FixMatch, OpenMatch and plain pseudo-labelling on our batches, networks and augmentation."""

@@ -1,0 +1,104 @@
+"""A peer is a value: its settings, those of the originals where nothing is said, and how a number of images becomes steps."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from odst.errors import UserError
+
+Method = Literal["fixmatch", "openmatch", "pseudo"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One training of one peer."""
+
+    method: Method
+    images: int  # that may go through the network in all: every view counts, and every look at the pool
+    seed: int = 0
+    network: str = "small"
+    lr: float = 0.03  # at the start; it falls along lr · cos(7π/16 · progress), as in all the originals
+    batch: int = 64  # labelled images in a step
+    mu: int = 7  # pool images in a step, for one labelled
+    threshold: float = 0.95  # confidence from which a pseudo-label counts
+    warm_up: float = (
+        0.0  # openmatch: share of the steps before its FixMatch phase; pseudo: over which the weight rises to 1
+    )
+    weight_decay: float = 5e-4  # not on biases and batch-norm
+    oem: float = 0.1  # openmatch: weight of the open-set entropy
+    socr: float = 0.5  # openmatch: weight of the soft open-set consistency
+    looking: float = (
+        0.1  # openmatch: share of the images that goes into sorting outliers out of the whole pool, at least once
+    )
+    memory: float = 0.05  # share of the steps that the running mean of the weights looks back over, at most 1,000 steps
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.mu < 1 or self.batch < 1:
+            raise UserError(f"peers: lr, mu and batch are above 0, got {self.lr:g}, {self.mu} and {self.batch}.")
+        if not (0 <= self.threshold <= 1 and 0 <= self.warm_up < 1):
+            raise UserError(
+                f"peers: threshold and warm-up are shares of 1, got {self.threshold:g} and {self.warm_up:g}."
+            )
+        if self.method == "fixmatch" and self.warm_up:
+            raise UserError(f"peers: fixmatch has no warm-up, got {self.warm_up:g}. Leave it out.")
+
+
+# OpenMatch's public code takes every pseudo-label of an inlier, whatever its confidence. Its warm-up is 10 of 512 epochs of 1,024
+# steps, ten thousand steps: as many are a whole training here, so it is a share that the new head needs to learn anything.
+METHODS: dict[str, dict[str, Any]] = {
+    "fixmatch": {"mu": 7, "threshold": 0.95},
+    "openmatch": {"mu": 2, "threshold": 0.0, "warm_up": 0.2},
+    "pseudo": {"mu": 1, "threshold": 0.95, "warm_up": 0.4},
+}
+
+
+def settings_of(method: str, images: int, seed: int, **changes: Any) -> Settings:
+    """The original's settings, but for what is said otherwise; None says nothing."""
+    if method not in METHODS:
+        raise UserError(f"peers: there is no method {method!r}. Choose {', '.join(METHODS)}.")
+    said = {name: value for name, value in changes.items() if value is not None}
+    return Settings(**({"method": method, "images": images, "seed": seed} | METHODS[method] | said))
+
+
+def rejections(s: Settings, steps: int, pool: int) -> list[int]:
+    """The steps before which OpenMatch looks at the whole pool, at even distances; the first begins its FixMatch phase.
+
+    The original looks every 1,024 steps, which is some 8 % of its images; a short training cannot afford as many looks.
+    """
+    if s.method != "openmatch":
+        return []
+    begin, count = round(s.warm_up * steps), max(1, int(s.looking * s.images / pool))
+    return sorted({begin + i * (steps - begin) // count for i in range(count)})
+
+
+def images_by(s: Settings, step: int, looks: list[int], pool: int) -> int:
+    """Images through the network in the first `step` steps: their views, and the pool for every look before one of them."""
+    views = {"fixmatch": 1 + 2 * s.mu, "openmatch": 2 + 2 * s.mu, "pseudo": 1 + s.mu}[s.method]
+    fixmatch_phase = max(0, step - looks[0]) if looks else 0
+    return step * s.batch * views + fixmatch_phase * s.batch * 2 * s.mu + pool * sum(look < step for look in looks)
+
+
+def images_of(s: Settings, steps: int, pool: int) -> int:
+    """Images through the network in a training of so many steps."""
+    return images_by(s, steps, rejections(s, steps, pool), pool)
+
+
+def steps_of(s: Settings, pool: int) -> int:
+    """The most steps that the images are enough for."""
+    steps = bisect_right(range(1, s.images + 1), s.images, key=lambda n: images_of(s, n, pool))
+    if steps == 0:
+        raise UserError(
+            f"peers: {s.images} images are not enough for one step of {s.method}, which takes {images_of(s, 1, pool)}."
+        )
+    return steps
+
+
+def decay_of(s: Settings, steps: int) -> float:
+    """The originals' 0.999 looks back over 1,000 of a million steps; on a short training it would hold the first weights."""
+    return 1 - 1 / min(1000, max(2, s.memory * steps))
+
+
+def momentum_of(decay: float) -> float:
+    """Batch-norm's statistics forget ten times as fast as the running mean of the weights: between the originals' 0.001, which
+    a short training never fills, and torch's 0.1."""
+    return min(0.1, max(0.001, 10 * (1 - decay)))

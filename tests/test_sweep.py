@@ -1,0 +1,115 @@
+"""The sweep over unrelated images: which images its worlds hold, and the numbers that are taken from its curves."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.open_world.jobs import Job, jobs, known_jobs, schedule
+from benchmarks.open_world.sweep import ALONE, area, curve, last_rounds, slope, sweep_tables
+from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
+
+from odst.errors import UserError
+
+TASK = [f"task {c}" for c in range(10)]
+
+
+def numbered(names: np.ndarray, first: int) -> Set:
+    """Each image is its number, so that one can be told from another."""
+    numbers = np.arange(first, first + len(names), dtype=np.int64)
+    return Set(numbers[:, None], names)
+
+
+@pytest.fixture(scope="module")
+def sets() -> dict[str, Set]:
+    unrelated = np.array([*NEAR, *(f"far {c}" for c in range(65))]).repeat(300)
+    return {
+        "labelled": numbered(np.array(TASK).repeat(400), 0),
+        "related": numbered(np.array(TASK).repeat(1600), 10_000),
+        "unrelated": numbered(unrelated, 50_000),
+        "val_in": numbered(np.array(TASK), 90_000),
+    }
+
+
+def test_the_sweep_varies_the_unrelated_images_alone(sets) -> None:
+    worlds = {name: cut(name, sets) for name in SWEEP}
+    for role in ("labelled", "related", "val_in"):
+        assert len({worlds[name][role].x.tobytes() for name in worlds}) == 1
+    assert len(worlds["sweep-0"]["labelled"].x) == 1_000 and len(worlds["sweep-0"]["related"].x) == 3_000
+    chosen = [set(worlds[name]["unrelated"].x[:, 0].tolist()) for name in SWEEP]
+    assert [len(one) for one in chosen] == list(SWEEP.values())
+    assert all(smaller < larger for smaller, larger in pairwise(chosen))
+
+
+def test_near_and_far_are_of_one_size_and_of_different_classes(sets) -> None:
+    near, far = (cut(name, sets)["unrelated"] for name in SIDES)
+    assert len(near.x) == len(far.x) == 6_000
+    assert set(near.names) == set(NEAR) and not set(far.names) & set(NEAR)
+    assert not set(NEAR) & set(CONFUSED)
+
+
+def test_a_third_of_the_large_world_is_related(sets) -> None:
+    world = cut("33", sets)
+    assert 2 * len(world["related"].x) == len(world["unrelated"].x)
+    with pytest.raises(UserError, match="world 33: it needs 14700 related images, and there are 10"):
+        cut("33", sets | {"related": sets["val_in"]})
+
+
+def row(world: str, method: str, seed: int, t: int, error: float) -> dict:
+    return {
+        "share": world, "method": method, "seed": seed, "round": t, "error": error, "od_auroc": 0.8, "related": 0.5, "correct": 0.4,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def rows() -> list[dict]:
+    """st's error rises by three points per tenfold more unrelated images; its base is the labels alone."""
+    found = [row("sweep-0", "bound", seed, 0, 0.1) for seed in (0, 1)]
+    for world, n in SWEEP.items():
+        for seed in (0, 1):
+            last = 0.3 + 0.03 * np.log10(max(n, 1) / 1500) + 0.01 * (2 * seed - 1)
+            found += [row(world, "st", seed, 0, 0.4), row(world, "st", seed, 3, last)]
+    return found
+
+
+def test_a_curve_has_the_slope_and_the_area_it_was_made_with(rows) -> None:
+    points = curve(last_rounds(rows), "st", "error")
+    assert slope(points) == pytest.approx(3.0)
+    middle = 30 + 3 * np.log10(29_400 / 1_500) / 2
+    assert area(points) == pytest.approx(middle)
+
+
+def test_labels_alone_and_the_bound_do_not_depend_on_the_pool(rows) -> None:
+    found = last_rounds(rows)
+    for method, error in ((ALONE, 40.0), ("bound", 10.0)):
+        points = curve(found, method, "error")
+        assert list(points) == list(SWEEP.values()) and list(points.values()) == pytest.approx([error] * 4)
+        assert slope(points) == pytest.approx(0, abs=1e-9)
+    written = sweep_tables(rows)
+    assert f"| {ALONE} | 40.0 ± 0.0 |" in written and "| +3.00 |" in written
+
+
+def test_a_curve_with_a_gap_has_neither(rows) -> None:
+    some = [one for one in rows if one["share"] != "sweep-6000"]
+    line = next(line for line in sweep_tables(some).splitlines() if line.startswith("| st |"))
+    assert line.endswith("| – | – |")
+
+
+def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path) -> None:
+    every = [str(job) for job in jobs()]
+    assert len(every) == len(set(every))
+    assert {"33/odst/2", "33/odst-auto/0", "sweep-29400/st-ot/2", "far/st/0", "svhn/st-cw/0"} <= set(every)
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps([row("33", "odst", 2, 0, 0.3), row("33", "odst", 2, 1, 0.2)]))
+    assert {name: len(own) for name, own in known_jobs(file).items()} == {str(Job("33", "odst", "odst", 2)): 2}
+    with pytest.raises(UserError, match="--known: there is no file"):
+        known_jobs(tmp_path / "other.json")
+
+
+def test_the_schedule_is_in_epochs_and_a_bound_trains_as_a_student_does() -> None:
+    plain, longer, bound = schedule(), schedule(3), schedule(bound=True)
+    total = [sum(p["epochs"] for p in one["training.phases"]) for one in (plain, longer, bound)]
+    assert total == [40, 120, 20]
+    assert longer["training.students"] == plain["training.students"]
+    assert [p["augment"] for p in schedule(augment=["crop:4"])["training.phases"]] == [["crop:4"]] * 2

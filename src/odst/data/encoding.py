@@ -148,7 +148,7 @@ class Encoding:
 
 
 def _is_pool(source: Source) -> bool:
-    return source.width is None and is_packed(Path(source.name))
+    return isinstance(source, ArraySource) and source.width is None and is_packed(Path(source.name))
 
 
 def _column(source: Source, labelled: bool) -> ReadSet:

@@ -63,11 +63,11 @@ def build_pool(
     order |= {"keep_duplicates": keep_duplicates, "shard_rows": shard_rows or _shard_rows(decoder)}
     if decoder.embedder is not None:
         order["encoder"] = decoder.embedder.identity.to_json()
-    spec = None if decoder.embedder is None else decoder.embedder.spec
-    if (finished := _finished(Path(out), order, spec)) is not None and not (Path(out) / "building").exists():
+    asked = None if decoder.embedder is None else decoder.embedder.spec
+    if (finished := _finished(Path(out), order, asked)) is not None and not (Path(out) / "building").exists():
         return finished
     with writing(Path(out), "odst pool build"):
-        if (finished := _begin(Path(out), order, spec)) is not None:
+        if (finished := _begin(Path(out), order, asked)) is not None:
             return finished
         with _or_nothing(Path(out)):
             return _build(Path(out), order, sources, counts, decoder, workers)

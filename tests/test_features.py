@@ -1,11 +1,13 @@
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from commands import fails, odst
 from imports import Report
 from interruption import Interrupted, StopAfter
 from odst.data.embedding import embed_pool
+from odst.data.encoding import Encoding
 from odst.data.features import has_features, list_features, open_features, verify_features
 from odst.data.formats.arrays import ArraySource
 from odst.data.joining import join_pools
@@ -192,13 +195,67 @@ def test_an_encoder_sees_the_originals_of_a_pool_that_was_packed_with_another(sp
     assert len(list_features(Path("pool"))) == 2
 
 
+def test_pictures_that_people_see_larger_than_the_backbone_does_are_made_from_the_originals(spec: str) -> None:
+    """And a vector is the same whatever size the pictures beside it have."""
+    folder_of(Path("in"), 10)
+    build_pool("in", Path("large"), size=40, encoder=spec)
+    build_pool("in", Path("bare"), size=40)
+    build_pool("in", Path("small"), size=12, encoder=spec)
+    assert (open_pool("large").x[:] == open_pool("bare").x[:]).all()
+    identity = Embedder(spec).identity
+    assert (open_features(Path("large"), identity).x[:] == open_features(Path("small"), identity).x[:]).all()
+    other = spec.replace("@24", "@20")
+    embed_pool(Path("large"), other)  # the rows are found again
+    expected = read_set("in", 12, encoder=other).vectors
+    assert (open_features(Path("large"), Embedder(other).identity).x[:] == expected).all()
+
+
+def test_a_pool_begun_with_another_encoder_is_refused_with_both_names_and_a_command_that_works(spec: str) -> None:
+    folder_of(Path("in"), 10)
+    Path("a b").mkdir()
+    shutil.copy("tiny.pt", "a b/tiny.pt")
+    other = spec.replace("torch:", "torch:a b/").replace("@24", "@20")
+    first, second = Embedder(spec).identity, Embedder(other).identity
+    assert odst("pool", "build", "in", "--out", "pool", "--size", 12, "--embed", spec).code == 0
+    said = fails("pool", "build", "in", "--out", "pool", "--size", 12, "--embed", other)
+    assert f"begun with vectors of {first}, and is asked for with vectors of {second}" in said
+    _, *typed = shlex.split(said.split("`")[1])
+    assert odst(*typed).code == 0
+    assert has_features(Path("pool"), second)
+    said = fails("pool", "build", "in", "--out", "pool", "--size", 12)
+    assert f"begun with vectors of {first}, and is asked for with no vectors" in said and "pool embed" not in said
+    assert odst("pool", "build", "in", "--out", "bare", "--size", 12).code == 0
+    said = fails("pool", "build", "in", "--out", "bare", "--size", 12, "--embed", other)
+    assert "begun with no vectors" in said
+    _, *typed = shlex.split(said.split("`")[1])
+    assert odst(*typed).code == 0
+    order = json.loads(Path("pool/manifest.json").read_text())["order"]
+    Path("begun/building").mkdir(parents=True)
+    Path("begun/building/order.json").write_text(json.dumps(order))  # one that is not finished
+    said = fails("pool", "build", "in", "--out", "begun", "--size", 12, "--embed", other)
+    assert str(first) in said and str(second) in said and "pool embed" not in said
+
+
+def test_a_missing_column_is_asked_for_by_what_opens_its_encoder(spec: str) -> None:
+    folder_of(Path("in"), 10)
+    Path("a b").mkdir()
+    shutil.copy("tiny.pt", "a b/tiny.pt")
+    own = spec.replace("torch:", "torch:a b/")
+    build_pool("in", Path("pool"), size=12)
+    with pytest.raises(UserError) as error:
+        Encoding(Embedder(own)).read("pool", 12, "crop")
+    _, *typed = shlex.split(str(error.value).split("`")[1])
+    assert odst(*typed).code == 0
+    assert len(Encoding(Embedder(own)).read("pool", 12, "crop").x) == 10
+
+
 def test_originals_that_are_not_what_they_were_are_named_and_the_pixels_offered(spec: str) -> None:
     folder_of(Path("in"), 10)
     build_pool("in", Path("pool"), size=16)
     command = ("pool", "embed", "pool", "--embed", spec)
     Path("in/00003.png").write_bytes(encoded(99))
     assert "in/00003.png: it is not what was packed" in (said := fails(*command))
-    assert "--from-pixels" in said
+    assert f"`odst pool embed pool --embed {quote(spec)} --from-pixels`" in said
     Path("in/00003.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     assert "(broken)" in fails(*command)
     Path("in/00003.png").unlink()
@@ -228,16 +285,16 @@ def test_vectors_of_another_revision_or_size_are_refused_with_both_names(spec: s
             open_features(Path("pool"), other)
         assert str(first) in str(error.value)
         assert str(other) in str(error.value)
-    with pytest.raises(UserError, match="other encoder"):
+    with pytest.raises(UserError, match="and is asked for with"):
         build_pool("in", Path("pool"), size=16, encoder=spec)
-    with pytest.raises(UserError, match="other encoder"):
+    with pytest.raises(UserError, match="and is asked for with"):
         build_pool("in", Path("pool"), size=16)
 
 
 def test_a_missing_column_names_the_command_that_makes_it(spec: str) -> None:
     folder_of(Path("in"), 5)
     build_pool("in", Path("pool"), size=16)
-    with pytest.raises(UserError, match=r"`odst pool embed pool --embed torch:tiny.pt#tiny_encoders:make@24`"):
+    with pytest.raises(UserError, match=r"`odst pool embed pool --embed 'torch:tiny.pt#tiny_encoders:make@24'`"):
         open_features(Path("pool"), Embedder(spec).identity)
     assert list_features(Path("pool")) == []
 

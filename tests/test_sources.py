@@ -431,6 +431,33 @@ def test_clip_retrievals_folder_gives_vectors_with_the_pictures_they_are_of(tmp_
         open_sources(tmp_path / "laion")
 
 
+@pytest.mark.parametrize(
+    ("add", "take", "said"),
+    [
+        ((), "img_emb/img_emb_1.npy", "metadata_1.parquet has no vectors in img_emb/ (1 such)"),
+        (("img_emb/b_1.npy",), "", "img_emb_1.npy and b_1.npy have one number"),
+        (("img_emb/img_emb_01.npy",), "", "img_emb_1.npy and img_emb_01.npy have one number"),
+        (("img_emb/more.npy",), "", "more.npy has no number"),
+    ],
+)
+def test_no_vectors_of_clip_retrieval_are_left_out_in_silence(tmp_path: Path, add, take, said) -> None:
+    x = vectors(4, dtype="float16")
+    for name in ("img_emb", "metadata"):
+        (tmp_path / name).mkdir()
+    for number in range(2):
+        np.save(tmp_path / "img_emb" / f"img_emb_{number}.npy", x)
+        table = pa.table({"image_path": [f"{number}-{i}.jpg" for i in range(4)]})
+        pq.write_table(table, tmp_path / "metadata" / f"metadata_{number}.parquet")
+    assert len(read_set(tmp_path, 32).x) == 8
+    for name in add:
+        np.save(tmp_path / name, x)
+    if take:
+        (tmp_path / take).unlink()
+    with pytest.raises(UserError) as error:
+        open_sources(tmp_path)
+    assert all(word in str(error.value) for word in said.split(" and ")) and "\n" not in str(error.value)
+
+
 def test_an_array_of_vectors_has_its_pictures_and_labels_in_a_list_beside_it(tmp_path: Path) -> None:
     x = vectors(4, dtype="float64")
     np.save(tmp_path / "x.npy", x)

@@ -23,6 +23,7 @@ from odst.run.round_note import number_to_json
 from odst.seeds import stream
 from odst.vision.backbones import Backbone, onnx_file, open_backbone
 from odst.vision.runtimes import filled
+from odst.vision.sessions import needed
 
 TOLERANCE = 1e-4  # between torch's probabilities and onnxruntime's
 OPSET = 18
@@ -61,8 +62,8 @@ def export_onnx(classifier: Classifier, file: Path) -> float:
 
     The file's metadata hold the classes, their thresholds as log-odds and how they apply, and where it came from.
     """
-    onnx, onnxruntime = _needed("onnx"), _needed("onnxruntime")
-    _needed("onnxscript")
+    onnx, onnxruntime = needed("onnx", "onnx"), needed("onnxruntime", "onnx")
+    needed("onnxscript", "onnx")
     x = example(classifier)
     backbone = _backbone(classifier)
     head = Calibrated(classifier.model.cpu(), classifier.temperature).eval()
@@ -165,9 +166,9 @@ def _metadata(classifier: Classifier) -> dict[str, str]:
 
 def export_tensorboard(run: RunDir, folder: Path) -> int:
     """Every number of metrics.jsonl as a scalar over rounds; returns how many."""
-    records = _needed("tensorboard.summary.writer.record_writer", "tensorboard")
-    event = _needed("tensorboard.compat.proto.event_pb2", "tensorboard").Event
-    scalar = _needed("torch.utils.tensorboard.summary", "tensorboard").scalar
+    records = needed("tensorboard.summary.writer.record_writer", "tensorboard")
+    event = needed("tensorboard.compat.proto.event_pb2", "tensorboard").Event
+    scalar = needed("torch.utils.tensorboard.summary", "tensorboard").scalar
     now, count = time.time(), 0
     # SummaryWriter writes from a thread of its own, whose faults nobody can catch, and a piece at a time
     with (
@@ -193,12 +194,3 @@ def _scalars(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]
         elif isinstance(value, int | float) and key != "round":
             found.append((prefix + key, value))
     return found
-
-
-def _needed(module: str, extra: str = "onnx") -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UserError(f"{module} is not installed. It comes with an extra: pip install 'odst[{extra}]'") from None

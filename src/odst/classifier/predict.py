@@ -65,17 +65,16 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | No
     other machines (scanning.py).
     """
     sources = opened(classifier, specs)
-    runs = [list(some) for _, some in groupby(range(len(sources)), lambda i: sources[i].width)]
-    decoders = [decoder_of(classifier, sources[some[0] : some[-1] + 1], fit) for some in runs]
-    whole_specs = [absolute_spec(spec, Path.cwd()) for spec in specs]
+    # pictures, and pools with their vectors: neighbours of one kind are read together
+    kinds = [list(some) for _, some in groupby(range(len(sources)), lambda i: sources[i].width)]
+    neighbours = [slice(some[0], some[-1] + 1) for some in kinds]
+    decoders = [decoder_of(classifier, sources[some], fit) for some in neighbours]
+    from_anywhere = [absolute_spec(spec, Path.cwd()) for spec in specs]
     looks = []
-    for some, decoder in zip(
-        runs, decoders, strict=True
-    ):  # pictures, and pools with their vectors: each as they are read
-        own = slice(some[0], some[-1] + 1)
-        place = folder if folder is None or len(runs) == 1 else folder / f"from-{own.start}"
-        reopen = partial(opened, classifier, whole_specs, own)
-        looks.append(look(classifier, sources[own], decoder, reopen, place, "predict"))
+    for some, decoder in zip(neighbours, decoders, strict=True):
+        place = folder if folder is None or len(neighbours) == 1 else folder / f"from-{some.start}"
+        reopen = partial(opened, classifier, from_anywhere, some)
+        looks.append(look(classifier, sources[some], decoder, reopen, place, "predict"))
     close_later("predict")
     return (_answers(classifier, batch) for batches in looks for batch in batches)
 

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from odst.data.features import feature_file, feature_folder, feature_manifest, has_features, list_features
+from odst.data.features import (
+    embed_command,
+    feature_file,
+    feature_folder,
+    feature_manifest,
+    has_features,
+    list_features,
+)
 from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images
 from odst.data.items import Source
@@ -98,8 +105,9 @@ def _write(
     """One file after the other; `notes` grows by one for each that is whole."""
     order = manifest["order"]
     # the rows of a pool that was built with an encoder were made from the pictures at that encoder's size
-    decoder = Decoder(order["size"], order["fit"], embedder=embedder, via=order.get("encoder", {}).get("size", 0))
-    sources: list[Source] = [_stored(pool)] if origin == "pixels" else _originals(pool, order)
+    before = order.get("encoder", {}).get("size", 0)
+    decoder = Decoder(order["size"], order["fit"], embedder=embedder, via=before if before >= order["size"] else 0)
+    sources: list[Source] = [_stored(pool)] if origin == "pixels" else _originals(pool, order, embedder.spec)
     counts = [source.count() for source in sources]
     done, items = sum(note["length"] for note in notes), notes[-1]["items"] if notes else 0
     building = feature_folder(pool, embedder.identity.slug) / "building"
@@ -111,7 +119,7 @@ def _write(
     else:
         batches = from_item(sources, counts, items, decoder, processes_for(sum(counts), decoder, workers))
     if origin == "originals":
-        batches = _matched(batches, pool, done, items - done)
+        batches = _matched(batches, pool, done, items - done, embedder.spec)
     rest: Batch | None = None
     with stage(f"embed {pool.name}", manifest["count"], "images", done) as advance:
         for shard in manifest["shards"][len(notes) :]:
@@ -146,24 +154,24 @@ def _rows(pool: Path) -> Images:
     return open_pool(pool, every=True).x
 
 
-def _originals(pool: Path, order: dict[str, Any]) -> list[Source]:
+def _originals(pool: Path, order: dict[str, Any], spec: str) -> list[Source]:
     """The sources that the pool was packed from, as long as they were."""
     try:
         sources = open_sources(order["sources"])
     except UserError as error:
-        raise UserError(f"{error} {_way(pool)}") from None
+        raise UserError(f"{error} {_way(pool, spec)}") from None
     if (count := sum(source.count() for source in sources)) != order["items"]:
         raise UserError(
-            f"{', '.join(order['sources'])}: {count:,} items, but {order['items']:,} when {pool} was packed. {_way(pool)}"
+            f"{', '.join(order['sources'])}: {count:,} items, but {order['items']:,} when {pool} was packed. {_way(pool, spec)}"
         )
     return sources
 
 
-def _way(pool: Path) -> str:
-    return f"The originals of {pool} are needed as they were; --from-pixels embeds the stored images instead."
+def _way(pool: Path, spec: str) -> str:
+    return f"The originals of {pool} are needed as they were; `{embed_command(pool, spec)} --from-pixels` embeds the stored images."
 
 
-def _matched(batches: Iterator[Batch], pool: Path, rows: int, rejected: int) -> Iterator[Batch]:
+def _matched(batches: Iterator[Batch], pool: Path, rows: int, rejected: int, spec: str) -> Iterator[Batch]:
     """Of each batch the rows that are in the pool. So many rows and rejected items came before.
 
     Every item must be the next of the index, by name and content, or the next of the rejected, by name.
@@ -183,7 +191,7 @@ def _matched(batches: Iterator[Batch], pool: Path, rows: int, rejected: int) -> 
                 no = next(left, None)
             else:
                 what = f"({one.reason})" if isinstance(one, Refusal) else "(another picture, or another place)"
-                raise UserError(f"{one.uri}: it is not what was packed {what}. {_way(pool)}")
+                raise UserError(f"{one.uri}: it is not what was packed {what}. {_way(pool, spec)}")
             number += isinstance(one, Record)
         assert batch.vectors is not None
         records = [record for record, wanted in zip(batch.records, keep, strict=True) if wanted]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odst.data.decoding import Fit, fit_array
-from odst.data.features import has_features, open_features
+from odst.data.features import has_features, open_features, shown_to
 from odst.data.formats.arrays import ArraySource
 from odst.data.images import Images, is_image
 from odst.data.items import Source
@@ -90,8 +90,7 @@ class Encoding:
         return self.embedder.identity
 
     def to_json(self) -> dict[str, Any]:
-        seen: dict[str, Any] = {"from": "originals"} if self.side is None else {"from": "pixels", "side": self.side}
-        return self.identity.to_json() | seen
+        return self.identity.to_json() | shown_to(self.side)
 
     def read(self, specs: str | Path | Sequence[str], size: int, fit: Fit, *, labelled: bool = False) -> ReadSet:
         """A set with vectors in place of its images. Rows of a packed pool have theirs in its column already: its pixels are
@@ -107,7 +106,9 @@ class Encoding:
         if not _is_pool(source) or (self.side is not None and not has_features(Path(source.name), self.identity)):
             return source
         assert isinstance(source, ArraySource)
-        x = open_features(Path(source.name), self.identity).x  # without a column: one line that says how to make it
+        x = open_features(
+            Path(source.name), self.identity, self.embedder.spec
+        ).x  # or one line that says how to make it
         return ArraySource(Path(source.name), x, rows=source.rows, sources=source.sources, labels=source.labels)
 
     def _read_one(self, spec: str | Path, size: int, fit: Fit, labelled: bool) -> ReadSet:
@@ -147,7 +148,7 @@ class Encoding:
 
 
 def _is_pool(source: Source) -> bool:
-    return source.width is None and is_packed(Path(source.name))
+    return isinstance(source, ArraySource) and source.width is None and is_packed(Path(source.name))
 
 
 def _column(source: Source, labelled: bool) -> ReadSet:

@@ -7,6 +7,7 @@ A joined pool has the columns that all of its members have. Vectors of two encod
 """
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -46,9 +47,13 @@ def feature_manifest(
     pool: dict[str, Any], encoder: Identity, files: list[dict[str, Any]], side: int | None = None
 ) -> dict[str, Any]:
     """What a column says of itself. `side` is that of the stored pixels if they were embedded, not the originals."""
-    origin: dict[str, Any] = {"from": "originals"} if side is None else {"from": "pixels", "side": side}
-    head = {"format": FORMAT, "encoder": encoder.to_json(), "fit": pool["order"]["fit"], **origin}
+    head = {"format": FORMAT, "encoder": encoder.to_json(), "fit": pool["order"]["fit"], **shown_to(side)}
     return head | {"pool": pool_identity(pool), "files": files}
+
+
+def shown_to(side: int | None) -> dict[str, Any]:
+    """What an encoder was shown: the originals, or stored pixels of so many a side."""
+    return {"from": "originals"} if side is None else {"from": "pixels", "side": side}
 
 
 def list_features(pool: Path) -> list[dict[str, Any]]:
@@ -68,11 +73,12 @@ def has_features(pool: Path, encoder: Identity) -> bool:
     return (folder / "manifest.json").is_file() and _read(folder)["encoder"] == encoder.to_json()
 
 
-def open_features(pool: Path, encoder: Identity) -> Features:
-    """The column of this encoder and no other, mapped: a few bytes of memory per shard."""
-    pool = Path(pool)
-    columns = list(_columns(pool, read_manifest(pool), encoder))
-    parts = [array for pool, column in columns for array in _map(pool, column, encoder)]
+def open_features(pool: Path, encoder: Identity, spec: str | None = None) -> Features:
+    """The column of this encoder and no other, mapped: a few bytes of memory per shard. `spec` is what opens the encoder, to be
+    typed where the column is missing: an identity keeps no folder."""
+    pool, spec = Path(pool), spec or f"{encoder.name}@{encoder.size}"
+    columns = list(_columns(pool, read_manifest(pool), encoder, spec))
+    parts = [array for pool, column in columns for array in _map(pool, column, encoder, spec)]
     x = Concatenated(parts, partial(_rows, pool.absolute(), encoder))
     return Features(x, encoder, tuple(column for _, column in columns))
 
@@ -81,38 +87,42 @@ def _rows(pool: Path, encoder: Identity) -> Images:
     return open_features(pool, encoder).x
 
 
-def _columns(pool: Path, manifest: dict[str, Any], encoder: Identity) -> Iterable[tuple[Path, dict[str, Any]]]:
+def _columns(
+    pool: Path, manifest: dict[str, Any], encoder: Identity, spec: str
+) -> Iterable[tuple[Path, dict[str, Any]]]:
     """Every pool that holds rows, with the encoder's column there."""
     if "pools" in manifest:
         for member, below in members(pool, manifest):
-            yield from _columns(member, below, encoder)
+            yield from _columns(member, below, encoder, spec)
         return
     folder = feature_folder(pool, encoder.slug)
     if not has_features(pool, encoder):
-        raise UserError(_missing(pool, encoder, list_features(pool)))
+        raise UserError(_missing(pool, encoder, list_features(pool), spec))
     column = _read(folder)
     lengths = [shard["length"] for shard in manifest["shards"]]
     if column["pool"] != pool_identity(manifest) or [file["length"] for file in column["files"]] != lengths:
-        raise UserError(f"{folder}: these vectors were made for another pool. Delete it and {_way(pool, encoder)}")
+        raise UserError(f"{folder}: these vectors were made for another pool. Delete it and {_way(pool, spec)}")
     yield pool, column
 
 
-def _missing(pool: Path, encoder: Identity, found: list[dict[str, Any]]) -> str:
+def _missing(pool: Path, encoder: Identity, found: list[dict[str, Any]], spec: str) -> str:
     if not found:
-        return f"{pool}: it has no vectors of {encoder}. To have them, {_way(pool, encoder)}"
+        return f"{pool}: it has no vectors of {encoder}. To have them, {_way(pool, spec)}"
     others = ", ".join(str(Identity.from_json(one["encoder"])) for one in found)
-    return (
-        f"{pool}: it has vectors of {others}, not of {encoder}, and they never mix. To have them, {_way(pool, encoder)}"
-    )
+    return f"{pool}: it has vectors of {others}, not of {encoder}, and they never mix. To have them, {_way(pool, spec)}"
 
 
-def _way(pool: Path, encoder: Identity) -> str:
-    return f"type `odst pool embed {pool} --embed {encoder.name}@{encoder.size}`."
+def embed_command(pool: Path, spec: str) -> str:
+    return f"odst pool embed {shlex.quote(str(pool))} --embed {shlex.quote(spec)}"
 
 
-def _map(pool: Path, column: dict[str, Any], encoder: Identity) -> Iterable[Mapped]:
+def _way(pool: Path, spec: str) -> str:
+    return f"type `{embed_command(pool, spec)}`."
+
+
+def _map(pool: Path, column: dict[str, Any], encoder: Identity, spec: str) -> Iterable[Mapped]:
     folder = feature_folder(pool, encoder.slug)
-    again = f"Delete {folder} and {_way(pool, encoder)}"
+    again = f"Delete {folder} and {_way(pool, spec)}"
     check_unchanged(folder, {note["file"]: note["sha256"] for note in column["files"]}, again)
     for note in column["files"]:
         array, shape = Mapped(folder / note["file"], again), (note["length"], encoder.dimension)

@@ -85,7 +85,7 @@ def open_encoding(section: DataSection, workspace: Path | None, embedder: Embedd
             return Encoding(embedder)
         log.info("%s: it has no vectors of %s yet; they become a column of it", path, embedder.identity)
         embed_pool(path, embedder.spec)
-    columns = open_features(path, embedder.identity).manifests
+    columns = open_features(path, embedder.identity, embedder.spec).manifests
     if fits := {column["fit"] for column in columns} - {section.fit}:
         raise UserError(
             f"{path}: its vectors are of pictures made square by {min(fits)!r}, and data.fit is {section.fit!r}: one picture would "
@@ -157,7 +157,7 @@ def load_pool(
     pool = open_pool(path, lists)
     if encoding is not None:
         there = has_features(path, encoding.identity)
-        x = open_features(path, encoding.identity).x if there else _to_come(len(pool), encoding)
+        x = open_features(path, encoding.identity, encoding.embedder.spec).x if there else _to_come(len(pool), encoding)
         pool = replace(pool, x=x, pictures=pool.x)
     elif not is_image(pool.x) and pool.sources is not None:
         pool = replace(pool, pictures=pictures_of(pool.sources, len(pool)))

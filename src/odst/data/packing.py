@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.decoding import Fit
-from odst.data.features import feature_folder, feature_manifest
+from odst.data.features import embed_command, feature_folder, feature_manifest
 from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import FORMAT, read_manifest, write_manifest
@@ -31,6 +31,7 @@ from odst.errors import UserError
 from odst.files import sha256, whole, write_json
 from odst.locks import is_lock
 from odst.progress import stage
+from odst.vision.identity import Identity
 
 SHARD_BYTES = 1 << 30  # at most; so few shards that 10^8 small images need some hundred open files
 TOGETHER = 8  # groups of HELD rows that make one of the final index: what a look-up has to decode
@@ -62,10 +63,11 @@ def build_pool(
     order |= {"keep_duplicates": keep_duplicates, "shard_rows": shard_rows or _shard_rows(decoder)}
     if decoder.embedder is not None:
         order["encoder"] = decoder.embedder.identity.to_json()
-    if (finished := _finished(Path(out), order)) is not None and not (Path(out) / "building").exists():
+    asked = None if decoder.embedder is None else decoder.embedder.spec
+    if (finished := _finished(Path(out), order, asked)) is not None and not (Path(out) / "building").exists():
         return finished
     with writing(Path(out), "odst pool build"):
-        if (finished := _begin(Path(out), order)) is not None:
+        if (finished := _begin(Path(out), order, asked)) is not None:
             return finished
         with _or_nothing(Path(out)):
             return _build(Path(out), order, sources, counts, decoder, workers)
@@ -120,14 +122,14 @@ def _shard_rows(decoder: Decoder) -> int:
     return 1 << (max(SHARD_BYTES // row_bytes, 1).bit_length() - 1)
 
 
-def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
+def _begin(out: Path, order: dict[str, Any], spec: str | None) -> dict[str, Any] | None:
     """The manifest if this very pool is there already; otherwise a folder in which it may be built."""
-    if (finished := _finished(out, order)) is not None:
+    if (finished := _finished(out, order, spec)) is not None:
         shutil.rmtree(out / "building", ignore_errors=True)
         return finished
     begun = out / "building" / "order.json"
     if begun.is_file():
-        _check_order(out, read_note(begun), order)
+        _check_order(out, read_note(begun), order, spec)
         return None
     # a process that was killed while it wrote leaves temporary files
     if not all(file.suffix == ".part" or is_lock(file) for file in out.rglob("*") if not file.is_dir()):
@@ -136,22 +138,34 @@ def _begin(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _finished(out: Path, order: dict[str, Any]) -> dict[str, Any] | None:
+def _finished(out: Path, order: dict[str, Any], spec: str | None) -> dict[str, Any] | None:
     """The manifest of the pool that is there, if it is this very one; one line if it is another."""
     if not (out / "manifest.json").is_file():
         return None
     manifest = read_manifest(out)
-    _check_order(out, manifest.get("order"), order)
+    _check_order(out, manifest.get("order"), order, spec)
     return manifest
 
 
-def _check_order(out: Path, before: dict[str, Any] | None, order: dict[str, Any]) -> None:
-    if before != order:
-        differ = [key for key in {**order, **(before or {})} if (before or {}).get(key) != order.get(key)]
-        way = f" `odst pool embed {out}` adds vectors to it." if differ == ["encoder"] else ""
+def _check_order(out: Path, before: dict[str, Any] | None, order: dict[str, Any], spec: str | None) -> None:
+    """`spec` is what opens the encoder that is asked for."""
+    if before == order:
+        return
+    differ = [key for key in {**order, **(before or {})} if (before or {}).get(key) != order.get(key)]
+    if differ != ["encoder"]:
         raise UserError(
-            f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it.{way}"
+            f"{out}: a pool with other {', '.join(differ)} was begun here. Choose another --out or delete it."
         )
+    there, asked = (_encoder(one) for one in (before or {}, order))
+    if spec is not None and (out / "manifest.json").is_file():
+        way = f"`{embed_command(out, spec)}` gives it these too, as a column of their own."
+    else:
+        way = "Choose another --out, delete it, or begin again with the same --embed."
+    raise UserError(f"{out}: this pool was begun with {there}, and is asked for with {asked}. {way}")
+
+
+def _encoder(order: dict[str, Any]) -> str:
+    return f"vectors of {Identity.from_json(order['encoder'])}" if "encoder" in order else "no vectors"
 
 
 def _whole_shards(out: Path) -> list[dict[str, Any]]:

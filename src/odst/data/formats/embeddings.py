@@ -183,16 +183,32 @@ class _Labels:
 
 def open_clip_retrieval(folder: Path, query: dict[str, str]) -> list[ArraySource]:
     """img_emb/img_emb_0.npy beside metadata/metadata_0.parquet, and so on; files are paired by the number in their names."""
-    numbered = [
-        {int(numbers[-1]): file for file in below.glob(pattern) if (numbers := re.findall(r"\d+", file.stem))}
-        for below, pattern in ((folder / "img_emb", "*.npy"), (folder / "metadata", "*.parquet"))
-    ]
-    vectors, tables = numbered
-    if not vectors or vectors.keys() - tables.keys():
-        lost = min(vectors.keys() - tables.keys(), default=None)
-        what = "img_emb holds no NAME_0.npy" if lost is None else f"{vectors[lost].name} has no table in metadata/"
-        raise UserError(f"{folder}: {what}. clip-retrieval writes one of each number.")
+    vectors, tables = (
+        _numbered(folder / name, pattern) for name, pattern in (("img_emb", "*.npy"), ("metadata", "*.parquet"))
+    )
+    if alone := sorted(vectors.keys() ^ tables.keys()):
+        lost = vectors.get(alone[0]) or tables[alone[0]]
+        what = "table in metadata/" if alone[0] in vectors else "vectors in img_emb/"
+        raise UserError(
+            f"{folder}: {lost.name} has no {what} ({len(alone)} such). clip-retrieval writes one of each number: fetch what is "
+            "missing, or move the file away."
+        )
+    if not vectors:
+        raise UserError(f"{folder}: img_emb holds no NAME_0.npy. clip-retrieval writes one of each number.")
     return [open_listed(vectors[n], tables[n], query, folder) for n in sorted(vectors)]
+
+
+def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """Files by the last number in their names. One that has none, or another's, would be left out in silence."""
+    found: dict[int, Path] = {}
+    for file in sorted(folder.glob(pattern)):
+        numbers = re.findall(r"\d+", file.stem)
+        other = found.get(int(numbers[-1])) if numbers else None
+        if not numbers or other is not None:
+            what = "has no number" if other is None else f"and {other.name} have one number"
+            raise UserError(f"{folder}: {file.name} {what}. clip-retrieval pairs files by it: rename or move it away.")
+        found[int(numbers[-1])] = file
+    return found
 
 
 def is_clip_retrieval(path: Path) -> bool:

@@ -17,6 +17,7 @@ from PIL import Image
 from commands import fails, odst
 from odst.data.packing import build_pool
 from odst.data.reading import read_set
+from odst.exchange.imports import Imported, described
 from odst.exchange.names import folder_names
 from odst.run.audit import check_own, drawn_ranks, ranked
 from odst.run.config import read_config
@@ -475,3 +476,11 @@ def test_an_export_that_is_not_of_this_run_is_one_line_and_changes_nothing(run, 
         assert "cannot be read as an export" in fails("review", run, "--import", tmp_path / "bad.json")
     assert "No such file" in fails("review", run, "--import", tmp_path / "gone.json")
     assert choices and not any((run / "marks").glob("*"))
+
+
+def test_one_mark_is_not_many_marks() -> None:
+    one = Mark(7, "ab", "cd", 2, "triage", "cat", "none")
+    first, second, _ = described(Imported([one], "FiftyOne", 1), Path("marks.json"))
+    assert first == "marks.json: 1 mark from FiftyOne: 1 none" and second.startswith("1 picture is unchanged")
+    first, second, _ = described(Imported([one, one], "FiftyOne", 2), Path("marks.json"))
+    assert "2 marks from" in first and second.startswith("2 pictures are unchanged")

@@ -102,6 +102,8 @@ def test_the_report_shows_what_the_marks_changed(run: RunDir, fed: tuple, tmp_pa
     section = (tmp_path / "report.html").read_text(encoding="utf-8").partition('<section id="marked">')[2]
     section = section.partition("</section>")[0]
     assert f"learns from {len(marks)} pictures" in section and "<b>run</b>" in section
+    wrong = sum(mark.verdict == "wrong" for mark in marks)
+    assert f"{wrong} wrong {'one is' if wrong == 1 else 'ones are'} never selected" in section
     before, after = (one.metrics()[one.final()["round"]]["error"] for one in (run, child))
     assert f"<td>{100 * before:.2f}" in section and f"<td>{100 * after:.2f}" in section
 

@@ -21,7 +21,7 @@ from odst.errors import UserError
 from processes import artefacts, command
 
 pytest.importorskip("s3fs", reason="needs odst[s3]")
-pytest.importorskip("moto", reason="needs moto[server]")
+pytest.importorskip("moto", reason="needs moto")
 
 READS = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}}
 

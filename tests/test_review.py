@@ -80,6 +80,7 @@ def test_the_page_holds_the_draws_and_hides_their_scores(run: RunDir, file: Path
     assert all(
         f"{why}: is each of these" in titles for why in ("Near the threshold", "Most unlike the labelled images")
     )
+    assert "what you leave unmarked on a confirmed page is right, and will be learnt as that class" in triage["about"]
     assert "<script>alert" not in file.read_text(encoding="utf-8")
 
 
@@ -107,6 +108,7 @@ def test_clicks_and_keys_mark_and_the_audit_reads_what_the_page_says(run: RunDir
     assert [row[1] for row in said] == [min(DRAWS, len(one)) for one in ranked(run, 2)]
     page.run("document.getElementById('overview').open = true")
     words = page.run("document.getElementById('classes').innerText")
+    assert page.run("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('#overview .scroll'))")
     assert "δ 0.05 over 3 classes: 0.0167" in words
     for ending in ("json", "csv"):
         got = page.download(f"#{ending}", tmp_path, f"marks-run-round-2.{ending}")
@@ -157,6 +159,9 @@ def test_ranges_relabels_undo_and_what_a_reload_keeps(page: Page, file: Path) ->
     assert page.run(ROWS)[0][1:3] == [30, 3]
     page.click('input[value="triage"]')
     assert page.run("mode.name") == "triage" and page.run(ROWS)[0][1:3] == [0, 0]  # never mixed
+    page.run("for (const one of document.querySelectorAll('.more details')) one.open = true")
+    said = page.run("document.body.innerText")
+    assert "odst run RUN --marks FILE" in said and "`" not in said and "what that says" not in said
 
 
 @browser

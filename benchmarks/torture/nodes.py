@@ -32,7 +32,7 @@ size = 32
 alpha = 0.05
 ratio = [2]
 [model]
-name = "small"
+name = "tiny"
 [training]
 batch = 16
 phases = [{ steps = 3, lr = 0.05 }]

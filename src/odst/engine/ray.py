@@ -145,7 +145,7 @@ class OnRay:
                 "again and give the same command."
             ) from None
         if isinstance(answer, _Told):
-            raise UserError(answer.line)
+            raise UserError(str(answer))
         return answer
 
     def check(self, folders: Iterable[Path]) -> None:
@@ -205,10 +205,6 @@ class OnRay:
 
 class _Told(str):
     """A UserError on its way through Ray, which would wrap an exception."""
-
-    @property
-    def line(self) -> str:
-        return str(self)
 
 
 _state: dict[str, Callable[[Any], Any]] = {}  # of this worker: the last thing made

@@ -398,7 +398,8 @@ function tell() {
   const page = mode.pages[at.page], group = page && mode.groups.find(one => one.name === page.group);
   if (!group) { byId("live").textContent = mode.nothing || "Nothing to look at here."; return; }
   const found = tally(group), whole = found.seen === group.draws;
-  const now = `${group.name}: ${found.seen} of ${group.draws} seen, ${found.wrong} ${story.words.wrong_short}${whole && mode.counts ? `; ${inShort(group, found)}` : ""}`;
+  const so = `${found.seen} of ${group.draws} seen, ${found.wrong} ${story.words.wrong_short}`, end = whole && mode.counts ? inShort(group, found) : "";
+  const now = `${group.name}: ${!end ? so : group.says ? end : `${so}; ${end}`}`;
   byId("live").textContent = `${finished && !finished.startsWith(group.name + " is done") ? finished + " " : ""}${now} · page ${at.page + 1} of ${mode.pages.length}`;
 }
 
@@ -500,3 +501,4 @@ addEventListener("resize", measure);
 addEventListener("scroll", scrolled, { passive: true });
 new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
 choose(story.modes[0].name);
+if (!byId("kept").textContent) say(story.serve ? "Written to a file as you confirm pages." : "Kept in this browser. Export to hand your marks on.");

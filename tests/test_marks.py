@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands import fails, odst
+from odst.classifier.load import load
 from odst.evaluation.audit import most_wrong
+from odst.report.card import model_card
 from odst.run.audit import certified_rows, drawn_ranks, ranked
 from odst.run.directory import RunDir
 from odst.run.marks import COLUMNS, Mark, read_marks, run_hash, settle, write_marks
@@ -164,6 +166,8 @@ def test_the_certificate_stands_in_the_report_and_in_the_exported_model(run: Run
     text = html.unescape(page := (tmp_path / "report.html").read_text(encoding="utf-8"))
     words = run.audit(2)["words"]
     assert all(line in text for line in words) and "<i>anna" not in page and "Seen by <i>anna</i>." in text
+    card = model_card(load(run.path, round=2, device="cpu"), "bars")
+    assert "Seen by &lt;i&gt;anna&lt;/i&gt;." in card and "<i>" not in card
     assert odst("export", run.path, "--round", 2, "--onnx", tmp_path / "model.onnx").code == 0
     metadata = {one.key: one.value for one in onnx.load(tmp_path / "model.onnx").metadata_props}
     assert json.loads(metadata["certificates"]) == run.audit(2)["certificate"]

@@ -161,7 +161,7 @@ def _certified(classifier: Classifier) -> str:
     audit = run.audit(classifier.round) if isinstance(classifier.round, int) and classifier.round else None
     if audit is None:
         return "Nothing: nobody has audited what was selected from the pool (`odst review`, then `odst audit`)."
-    return certificate(audit) + "\n\n" + _bullets(map(markdown_text, audit["words"]))
+    return markdown_text(certificate(audit)) + "\n\n" + _bullets(map(markdown_text, audit["words"]))
 
 
 def _limits(classifier: Classifier, found: Findings, one: RoundFindings) -> Iterable[str]:

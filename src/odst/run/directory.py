@@ -7,8 +7,7 @@ final.json       the round to use, and why the run ended
 forecast.json, log.txt, timings.jsonl: what `odst forecast` expected, what was said and how long it took
 pool/            the packed pool, where the config names sources that were not packed
 round-T/         a round: round_folder.py
-labels-alone/, weight-W/   kept like rounds: the model of the labelled images alone, and bases that were tried
-bases.json       these, and which was taken
+labels-alone/, weight-W/, bases.json: kept like rounds, the labelled images' model and bases that were tried; which was taken
 marks/, learnt/  what people said of its selections, as `odst review --serve` writes it; copies of the marks it learns from
 scratch/         the teacher's logits of the pool, and a round's training in progress: named by those who write them
 """
@@ -261,7 +260,8 @@ class RunDir:
         """What people's marks certify of round t's selection; None where nobody has."""
         if not self.audit_file(t).exists():
             return None
-        return read_sealed(self.audit_file(t), "Delete it, then give the marks to `odst audit` again.")
+        found = read_sealed(self.audit_file(t), "Delete it, then give the marks to `odst audit` again.")
+        return {"certificate": found["words"], **found}  # an older odst did not say there who looked
 
     def save_audit(self, t: int, found: dict[str, Any]) -> None:
         write_sealed(self.audit_file(t), found)

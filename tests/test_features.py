@@ -27,6 +27,8 @@ from odst.data.pool import open_pool
 from odst.data.reading import read_set
 from odst.data.vectors import Embedder
 from odst.data.workers import Decoder, decode_parts
+from odst.engine.interface import Share, ShareDone, running_on
+from odst.engine.local import Local
 from odst.errors import UserError
 from odst.progress import listening
 from pictures import encoded, folder_of, picture
@@ -182,6 +184,24 @@ def test_a_stage_broken_off_goes_on_where_its_last_whole_file_ends(spec: str) ->
     embed_pool(Path("pool"), spec)
     assert [file.stat().st_mtime_ns for file in whole] == times
     assert (open_features(Path("pool"), Embedder(spec).identity).x[:] == read_set("in", 16, encoder=spec).vectors).all()
+
+
+def test_with_a_share_of_one_an_embedding_broken_off_inside_a_shard_keeps_its_parts(spec: str) -> None:
+    """As docs/embeddings.md advises for slow encoders. Each source is a part here, and all are one shard."""
+    for name in "abc":
+        np.save(f"{name}.npy", np.stack([picture(ord(name) * 100 + i, 24, 24) for i in range(16)]))
+    sources = ["a.npy", "b.npy", "c.npy"]
+    build_pool(sources, Path("plain"), size=16, encoder=spec)
+    with pytest.raises(Interrupted), running_on(Local(1), Share(0, 1)), listening(StopAfter(30)):
+        build_pool(sources, Path("pool"), size=16, encoder=spec)
+    assert len(list(Path("pool/building/parts").glob("0000?.json"))) < 3
+    first = Path("pool/building/parts/00000.vectors.npy").stat().st_mtime_ns
+    with pytest.raises(ShareDone), running_on(Local(1), Share(0, 1)):
+        build_pool(sources, Path("pool"), size=16, encoder=spec)
+    assert Path("pool/building/parts/00000.vectors.npy").stat().st_mtime_ns == first
+    assert len(list(Path("pool/building/parts").glob("*.vectors.npy"))) == 3
+    build_pool(sources, Path("pool"), size=16, encoder=spec)
+    assert fingerprint(Path("pool")) == fingerprint(Path("plain"))
 
 
 def test_an_encoder_sees_the_originals_of_a_pool_that_was_packed_with_another(spec: str) -> None:

@@ -1,6 +1,7 @@
 """`odst init` on photographs: a backbone where there is one, and what a phone or a desktop leaves in folders."""
 
 import csv
+import re
 import shutil
 import sys
 import tomllib
@@ -114,6 +115,10 @@ def test_without_the_extra_init_takes_pixels_and_says_what_to_install(folders, m
     monkeypatch.setitem(sys.modules, PACKAGED["efficientnet-lite1"].package, None)
     begun = odst("init", ".", "--size", 16)
     assert begun.code == 0, begun.err
+    page = (Path(__file__).parent.parent / "docs" / "embeddings.md").read_text(encoding="utf-8")
+    _, _, pixels, features, *_ = re.search(r"^\| error, OD-AUROC: base → round to use .*$", page, re.M)[0].split("|")
+    by_pixels, by_features = (sorted(map(float, re.findall(r"→ ([\d.]+) %", one))) for one in (pixels, features))
+    assert f"odst made {by_pixels[0]} % errors so, and {by_features[0]} % to {by_features[-1]} %" in begun.out
     assert "No backbone: the network learns from pixels" in begun.out and "pip install 'odst[backbone]'" in begun.out
     assert tomllib.loads(Path("odst.toml").read_text())["model"] == {"name": "small"}
     (folders / "odst.toml").unlink()

@@ -21,6 +21,10 @@ from odst.vision.backbones import DEFAULT, open_backbone
 
 LOOKED_AT, FEW = 200, 10  # pictures, so many at a place
 LARGE = 64  # pixels of the shorter side from which on a picture is worth more than a small network makes of it
+GAIN = (  # the table of docs/embeddings.md
+    "With 20 labelled photographs of each of four classes odst made 41.8 % errors so, and 12.5 % to 15.2 % on a backbone's vectors "
+    "(docs/embeddings.md)."
+)
 PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
 
 
@@ -101,9 +105,6 @@ def choose_backbone(size: tuple[int, int] | None, asked: str | None, vectors: bo
     except UserError as error:
         if asked is not None:
             raise
-        return None, [
-            f"No backbone: the network learns from pixels. With few labels a pretrained backbone has far fewer errors "
-            f"(docs/embeddings.md has the numbers). {error}"
-        ]
+        return None, [f"No backbone: the network learns from pixels. {GAIN} {error}"]
     spec = ModelSection(backbone=asked or DEFAULT).located(Path.cwd()).backbone  # a file is found from anywhere
     return spec, [f"the network sees vectors of {identity}"]

@@ -76,7 +76,7 @@ def main() -> None:
 
 def draw(rows: list[dict[str, Any]], out: Path) -> None:
     """The figures, and the page with the pictures that odst and st-ot alone selected (seed 0)."""
-    pair = {method: out / "runs" / f"33-{method}-seed-0" for method in ("odst", "st-ot")}
+    pair = {method: out / "runs" / f"33-{method}-0" for method in ("odst", "st-ot")}
     if all((run / "round-3" / "selection.parquet").exists() for run in pair.values()):
         draw_rounds(rows, out / "rounds.png")
         draw_sweep(rows, out / "sweep.png")

@@ -4,17 +4,20 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from odst.engine.choice import choose_engine, choose_share
 from odst.engine.interface import Failed, Share, ShareDone, running_on
 from odst.engine.local import Local
-from odst.engine.parts import complete, note_file, read_notes
+from odst.engine.parts import begin, complete, note_file, read_notes
 from odst.engine.ray import _look, check_address
 from odst.engine.status import spans, stages
 from odst.errors import UserError
+from odst.files import write_json
 
 
 def squaring():
@@ -96,6 +99,26 @@ def test_calls_that_count_their_shares_differently_do_not_mix(tmp_path: Path):
         complete(tmp_path, {}, [1] * 6, squaring, name="square")
     assert sorted(read_notes(tmp_path)) == [0, 3]
     assert len(complete(tmp_path, {}, [1] * 6, squaring, name="square")) == 6  # without a share: closes it
+
+
+def test_of_first_calls_at_one_moment_one_number_of_shares_wins(tmp_path: Path):
+    together = Barrier(4)
+
+    def call(folder: Path, n: int) -> bool:
+        with running_on(None, Share(0, n)):
+            together.wait()
+            try:
+                begin(folder, {}, 6, "square", "images", "")
+            except UserError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(4) as threads:
+        for i in range(50):
+            write_json(tmp_path / str(i) / "about.json", {"about": {"parts": 6}})
+            passed = threads.map(call, [tmp_path / str(i)] * 4, [2, 3, 4, 5])
+            assert sum(passed) == 1
+            assert sorted(file.name for file in (tmp_path / str(i)).iterdir()) == ["about.json", "share.json"]
 
 
 def test_parts_made_from_something_else_are_refused(tmp_path: Path):

@@ -14,7 +14,8 @@ from odst.engine.choice import choose_engine, choose_share
 from odst.engine.interface import Failed, Share, ShareDone, running_on
 from odst.engine.local import Local
 from odst.engine.parts import begin, complete, note_file, read_notes
-from odst.engine.ray import _look, check_address
+from odst.engine.preflight import look, question
+from odst.engine.ray import check_address
 from odst.engine.status import spans, stages
 from odst.errors import UserError
 from odst.files import write_json
@@ -136,11 +137,34 @@ def test_without_the_extra_ray_is_one_line(monkeypatch):
 
 
 def test_a_folder_that_a_node_does_not_see_is_named_and_a_visible_one_is_left_clean(tmp_path: Path):
-    (tmp_path / "token").write_text("t")
-    assert _look([tmp_path / "token"], "t")["blind"] == ""
-    assert [file.name for file in tmp_path.iterdir()] == ["token"]
-    assert _look([tmp_path / "gone" / "token"], "t")["blind"] == f"it does not see {tmp_path / 'gone'}"
-    assert "does not see" in _look([tmp_path / "token"], "another")["blind"]
+    with question([tmp_path], []) as asked:
+        assert look(asked)["blind"] == ""
+        assert list(tmp_path.iterdir()) == asked.tokens
+        assert look(asked._replace(token="another"))["blind"] == f"it does not see {tmp_path}"
+        gone = asked._replace(tokens=[tmp_path / "gone" / "token"])
+        assert look(gone)["blind"] == f"it does not see {tmp_path / 'gone'}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_only_read_is_compared_by_a_file_and_nothing_is_written(tmp_path: Path):
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    file = tmp_path / "photos" / "cats" / "a.png"
+    file.write_bytes(b"here")
+    with question([], [tmp_path / "photos", tmp_path / "empty", tmp_path / "gone"]) as asked:
+        assert [one[:2] for one in asked.heads] == [(tmp_path / "photos", file)]
+        assert look(asked)["blind"] == ""
+        assert sorted(tmp_path.rglob("*")) == [tmp_path / name for name in ("empty", "photos", "photos/cats")] + [file]
+        file.write_bytes(b"another on that node")
+        assert look(asked)["blind"] == f"it does not see {tmp_path / 'photos'}"
+
+
+def test_a_folder_where_nothing_can_be_written_is_one_line_and_the_others_are_left_clean(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    refusal = pytest.raises(UserError, match=r"b: nothing can be written there \(No such file")
+    with refusal, question([tmp_path / "a", tmp_path / "b"], []):
+        pass
+    assert list((tmp_path / "a").iterdir()) == []
 
 
 def test_a_damaged_note_is_named(tmp_path: Path):

@@ -25,8 +25,9 @@ from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, reje
 from odst.data.sources import open_sources, split_spec
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
+from odst.data.visible import files_of_sources
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
-from odst.engine.interface import share
+from odst.engine.interface import engine, share
 from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
@@ -81,6 +82,7 @@ def _build(
     if in_two_passes(out / "building"):
         some = pieces(sources, counts, decoder)
         reopen = reopening(order["sources"])
+        engine().check((), files_of_sources(order["sources"]))
         notes = decode_pieces(out / "building", reopen, some, decoder, f"decode for {out.name}")
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0

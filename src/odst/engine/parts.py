@@ -94,7 +94,8 @@ def complete(
     """Make every part that has no note yet, on the engine of the day; the notes of all, in order.
 
     `sizes` says how much of `unit` each part holds. `about` is compared with that of an earlier call; `stale` is what to
-    say and do if it differs. A call that has but a share of the parts ends with ShareDone.
+    say and do if it differs. `reads` are files and folders that every machine at work must see. A call that
+    has but a share of the parts ends with ShareDone.
     """
     begin(folder, about, len(sizes), name or folder.name, unit, stale)
     mine = share()
@@ -104,7 +105,7 @@ def complete(
     done = sum(sizes[i] for i in range(len(sizes)) if i in notes)
     with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
         if todo:
-            engine().check([folder, *reads])
+            engine().check([folder], reads)
         for i, note in zip(todo, engine().map(_Noting(make, folder.absolute()), todo), strict=True):
             if isinstance(note, Failed):
                 failed[i] = note.reason

@@ -15,7 +15,7 @@ ORDER = [
     "evaluation", "run", "classifier", "exchange", "project", "estimator", "report", "cli",
 ]  # fmt: skip
 DATA = [
-    "cells", "images", "remote", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
+    "cells", "images", "copies", "remote", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
     "named.catalogue", "named.download", "sources", "visible", "addresses", "shards", "part_files", "repeats", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",

@@ -205,3 +205,28 @@ def test_a_wrong_engine_or_address_is_one_line():
         choose_engine(None, None, None, 0, {"ODST_ENGINE": "ray:127.0.0.1:1"})
     with pytest.raises(UserError, match="nothing answers"):
         check_address("127.0.0.1:99999")
+
+
+def test_a_part_that_is_tried_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """The walk of the first try has moved on; the second must not take it for its own."""
+    import numpy as np
+
+    from odst.data.part_files import Piece, reading
+    from odst.data.sources import open_sources
+
+    np.save(tmp_path / "x.npy", np.arange(40 * 12, dtype=np.uint8).reshape(40, 2, 2, 3))
+    parts = reading(open_sources(str(tmp_path / "x.npy")), 5)
+
+    def first(piece: Piece, most: int) -> list[list[str]]:
+        found = []
+        walk = parts(piece)
+        for _ in range(most):
+            found.append([item.uri for item in next(walk)])
+        return found
+
+    whole = [[item.uri for item in part] for part in parts(Piece(0, 0, 10))]
+    assert len(whole) == 2
+    broken = first(Piece(0, 10, 10), 1)  # a fault after one of two portions
+    again = [[item.uri for item in part] for part in parts(Piece(0, 10, 10))]
+    assert again[0] == broken[0] and len(again) == 2
+    assert [uri.rpartition("=")[2] for portion in again for uri in portion] == [str(n) for n in range(10, 20)]

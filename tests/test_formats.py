@@ -9,6 +9,7 @@ from scipy.io import savemat
 
 from odst.data.exclusions import read_exclusions
 from odst.data.formats.originals import CIFAR10, open_format, read_corruptions, read_format
+from odst.data.reading import read_set
 from odst.errors import UserError
 from odst.vision.corruptions import CORRUPTIONS
 
@@ -278,3 +279,9 @@ def test_an_exclusion_list_of_the_wrong_base_is_refused(tmp_path: Path, text: st
     (tmp_path / "list.txt").write_text(text)
     with pytest.raises(UserError, match=message):
         read_exclusions(tmp_path / "list.txt", 10, base=base)
+
+
+def test_a_label_without_a_name_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 8, 8, 3), np.uint8), labels=np.array(["cat", " ", "dog"]))
+    with pytest.raises(UserError, match=r"x\.npz: the label of row 1 is"):
+        read_set(tmp_path / "x.npz", 8, labelled=True)

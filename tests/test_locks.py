@@ -316,3 +316,16 @@ def test_what_writes_a_pool_an_exclusion_list_or_a_project_is_alone_in_it(
     )
     assert [file.name for file in out.iterdir()] == [FILE]
     release(first)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"since": "a"}, {"since": 1e300}, {"pid": "x"}, {"host": 5}, {"doing": None}, {"part": 3}]
+)
+def test_a_lock_file_that_no_odst_wrote_is_somebodys(tmp_path: Path, changes: dict) -> None:
+    good = {"pid": 1, "host": "h", "machine": "m", "born": "", "since": 0.0, "token": "t", "doing": "d", "part": None}
+    (tmp_path / FILE).write_text(json.dumps(good | changes))
+    with (
+        pytest.raises(UserError, match="is being written by process 0 on an unknown machine"),
+        lock(tmp_path, "a test"),
+    ):
+        pass

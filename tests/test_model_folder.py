@@ -15,6 +15,7 @@ import odst
 import tiny_encoder
 from commands import fails
 from commands import odst as command
+from odst.files import digest
 from odst.run.directory import RunDir
 from odst.run.marks import write_marks
 from reviewed import bar_run, truthful
@@ -141,15 +142,54 @@ def test_predict_takes_a_folder_and_what_it_lacks_is_one_line(made: tuple[RunDir
         (lambda config: config["odst"].update(shape=[3]), "takes images"),
         (lambda config: config["odst"]["network"].update(name="os:getcwd"), "--trust-code"),
         (lambda config: config["odst"].update(temperature="hot"), "not a config"),
+        (lambda config: config["odst"].update(temperature=0), "not a config"),
+        (lambda config: config["odst"].update(temperature=-1.0), "not a config"),
+        (lambda config: config["odst"].update(classes=["a", "a", "a"]), "do not fit each other"),
+        (lambda config: config["odst"].update(size=0), "not a config"),
+        (lambda config: config["odst"]["network"].update(evil=1), "not a config"),
+        (lambda config: config["odst"]["network"].update(name=5), "not a config"),
     ],
 )
-def test_a_damaged_folder_is_one_line(made: tuple[RunDir, Path], tmp_path: Path, change: Any, said: str) -> None:
+def test_a_folder_that_says_what_cannot_be_is_one_line(
+    made: tuple[RunDir, Path], tmp_path: Path, change: Any, said: str
+) -> None:
+    """Whoever hands a folder on can seal it, too."""
     shutil.copytree(made[1], tmp_path / "m")
     value = json.loads((tmp_path / "m" / "config.json").read_text())
     change(value)
+    if "odst" in value:
+        value["odst"].pop("digest")
+        value["odst"]["digest"] = digest(value["odst"])
     (tmp_path / "m" / "config.json").write_text(json.dumps(value))
     np.save(tmp_path / "x.npy", np.zeros((1, SIDE, SIDE, 3), np.uint8))
     assert said in fails("predict", tmp_path / "m", tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    "change", [lambda ours: ours["classes"].reverse(), lambda ours: ours.update(round=0, temperature=2.5)]
+)
+def test_a_config_that_was_changed_is_noticed(made: tuple[RunDir, Path], tmp_path: Path, change: Any) -> None:
+    shutil.copytree(made[1], tmp_path / "m")
+    value = json.loads((tmp_path / "m" / "config.json").read_text())
+    change(value["odst"])
+    (tmp_path / "m" / "config.json").write_text(json.dumps(value))
+    np.save(tmp_path / "x.npy", np.zeros((1, SIDE, SIDE, 3), np.uint8))
+    assert "config.json: this file has changed since it was written" in fails(
+        "predict", tmp_path / "m", tmp_path / "x.npy"
+    )
+
+
+def test_what_a_killed_export_left_goes_with_the_next(made: tuple[RunDir, Path], tmp_path: Path) -> None:
+    import socket
+    import subprocess
+
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    remnant, other = (tmp_path / f".m.{host}-{gone.pid}-00.part" for host in (socket.gethostname(), "elsewhere"))
+    for folder in (remnant, other):
+        folder.mkdir()
+    assert command("export", made[0].path, "--hub-folder", tmp_path / "m").code == 0
+    assert sorted(one.name for one in tmp_path.iterdir()) == [other.name, "m"]  # another machine may be at work
 
 
 def test_other_weights_are_noticed(made: tuple[RunDir, Path], tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ def test_the_short_benchmark_runs_every_job_and_writes_the_tables(tmp_path: Path
         return
     rows = json.loads((tmp_path / "smoke" / "results.json").read_text())
     assert {(row["share"], row["method"]) for row in rows} >= {
-        ("33", "odst"), ("33", "st-ot"), ("33", "bound"), ("2", "st"), ("svhn", "st-cw"),
+        ("33", "odst"), ("33", "st-ot"), ("33", "bound"), ("sweep-6000", "st"), ("svhn", "st-cw"),
     }  # fmt: skip
     third = [row for row in rows if row["method"] == "odst" and row["round"] == 3]
-    assert {row["share"] for row in third} == {"33", "2", "svhn"}
+    assert {row["share"] for row in third} == {"33", "sweep-0", "sweep-6000", "svhn"}
     assert all(row["selected"] > 0 and 0 <= row["corruption_error"] <= 1 for row in third)
     assert "CIFAR-10 among CIFAR-100, 33 % related" in (tmp_path / "smoke" / "tables.md").read_text()
     assert (tmp_path / "smoke" / "compare.html").exists()

@@ -247,3 +247,62 @@ def test_what_cannot_be_remote_says_so(pictures: Path, tmp_path: Path, monkeypat
 def test_without_the_extra_an_address_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     assert "Type `pip install 'odst[s3]'`" in commands.fails(*build("s3://bucket/photos", tmp_path / "pool"))
+
+
+@pytest.mark.parametrize("name", ["photos/../../../pwned.npy", "photos/./a.npy", "photos//a.npy"])
+def test_an_object_whose_name_leads_elsewhere_is_not_fetched(store, pictures: Path, tmp_path: Path, name: str):
+    from odst.data.remote import _check_names
+
+    with pytest.raises(UserError, match="an object there is called"):
+        _check_names("s3://bucket/photos", ["photos/0.npy", name])
+
+
+def test_such_an_object_writes_nothing_outside_the_cache(store, pictures: Path, tmp_path: Path):
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    client.put_object(Bucket="bucket", Key="photos/../../../../pwned.npy", Body=(pictures / "0.npy").read_bytes())
+    said = commands.fails(*build("s3://bucket/photos", tmp_path / "p"))
+    assert "which no file may be" in said and not list(tmp_path.rglob("pwned.npy"))
+
+
+def test_an_object_beside_a_folder_of_its_name_is_one_line(store, pictures: Path, tmp_path: Path):
+    store.pipe_file("bucket/both/a", b"x")
+    store.pipe_file("bucket/both/a/b", b"x")
+    assert "both/a and both/a/b cannot both be files here" in commands.fails(*build("s3://bucket/both", tmp_path / "p"))
+
+
+def test_readers_do_not_wait_for_each_other_and_a_writer_does_not_wait_for_them(store, pictures: Path, tmp_path: Path):
+    here(*build("s3://bucket/photos/*.npy", "s3://bucket/pool"))
+    words = [
+        sys.executable,
+        "-c",
+        "import sys; from odst.data.remote import fetch; fetch(sys.argv[1]); print(flush=True); input()",
+    ]
+    with subprocess.Popen([*words, "s3://bucket/pool"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout and user.stdin
+        user.stdout.readline()
+        ended = subprocess.run([*words, "s3://bucket/pool"], input="\n", text=True, timeout=60, check=True)
+        assert ended.returncode == 0
+        refused = subprocess.run(
+            command(*build("s3://bucket/photos/*.npy", "s3://bucket/pool")), capture_output=True, text=True, timeout=60
+        )
+        assert refused.returncode == 2
+        assert "another process on this machine works with its copy" in refused.stderr
+        user.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://nohost/x", "reference://x", "dir://x", "zip://x", "local:///tmp", "memory://x"]
+)
+def test_what_is_no_object_store_is_one_line(tmp_path: Path, address: str):
+    assert "only object stores are read" in commands.fails(*build(address, tmp_path / "p"))
+
+
+@pytest.mark.parametrize("text", ["nan", "-1", "0", "much"])
+def test_a_cache_has_a_size(text: str, monkeypatch: pytest.MonkeyPatch):
+    from odst.data.copies import limit
+
+    monkeypatch.setenv("ODST_CACHE_GB", text)
+    with pytest.raises(UserError, match=f"ODST_CACHE_GB is a number of gigabytes above 0, got '{text}'"):
+        limit()

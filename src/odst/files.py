@@ -1,10 +1,13 @@
 """Files appear whole: a temporary name, fsync, rename. If a file exists, it is complete."""
 
+import glob
 import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +43,12 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 def whole_folder(out: Path) -> Iterator[Path]:
     """A temporary folder beside `out` that takes its name on success, and is gone on failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
+    own = f".{out.name}.{socket.gethostname()}-"
+    for remnant in out.parent.glob(f"{glob.escape(own)}*.part"):  # of a process that was killed
+        pid = remnant.name.removeprefix(own).partition("-")[0]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            shutil.rmtree(remnant, ignore_errors=True)
+    temporary = out.with_name(f"{own}{os.getpid()}-{secrets.token_hex(4)}.part")
     temporary.mkdir()
     try:
         yield temporary
@@ -48,6 +56,23 @@ def whole_folder(out: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def name_of_whole(temporary: Path) -> str:
+    """The name that a folder of `whole_folder` will have."""
+    return temporary.name.removeprefix(".").rpartition(f".{socket.gethostname()}-")[0]
+
+
+def _is_running(pid: int) -> bool:
+    if os.name != "posix":  # elsewhere this would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def refuse_remote(path: Path) -> None:

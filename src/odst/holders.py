@@ -35,10 +35,15 @@ def read_holder(file: Path) -> Holder | None:
     """Who holds it; None where there is no such file. What cannot be read is somebody's who is just writing it."""
     try:
         values = json.loads(file.read_bytes())
-        return Holder(**{name: values[name] for name in Holder.__dataclass_fields__})
+        found = Holder(**{name: values[name] for name in Holder.__dataclass_fields__})
+        texts = (found.host, found.machine, found.born, found.token, found.doing, found.part or "")
+        if type(found.pid) is not int or not all(isinstance(text, str) for text in texts):
+            raise ValueError("of no odst")
+        str(found)  # a time that there is
+        return found
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
         return Holder(0, "an unknown machine", "?", "", time.time(), "", "unknown")
 
 

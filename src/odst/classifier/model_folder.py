@@ -7,11 +7,11 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_weights
 from safetensors.torch import save as save_weights
@@ -22,7 +22,7 @@ from odst.data.decoding import Fit
 from odst.data.encoding import Encoding
 from odst.data.vectors import Embedder
 from odst.errors import UserError, one_line
-from odst.files import sha256, whole_folder, write_json, write_text
+from odst.files import digest, sha256, whole_folder, write_json, write_text
 from odst.run.directory import RunDir, Which
 from odst.run.round_folder import model_file
 from odst.run.trust import check_code, imported_by
@@ -30,14 +30,25 @@ from odst.seeds import stream
 from odst.training.precision import pick_device
 from odst.vision.backbones import onnx_file
 from odst.vision.identity import Identity
-from odst.vision.networks import make_network
+from odst.vision.networks import Freeze, make_network
 
-CONFIG, CARD, OURS = "config.json", "README.md", "odst"
+CONFIG, CARD, OURS, SEAL = "config.json", "README.md", "odst", "digest"
 LEVELS = ("mean", "std")  # what our networks normalise with; timm's files have no place for them
 
 
+class Network(BaseModel):
+    """What make_network is told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: str
+    pretrained: bool
+    weights: str | None
+    freeze: Freeze
+
+
 class ModelConfig(BaseModel):
-    """`odst` of config.json."""
+    """`odst` of config.json, which holds a hash of it beside it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
@@ -46,14 +57,14 @@ class ModelConfig(BaseModel):
     round: Which
     model_hash: str  # of the run's weights
     weights_hash: str  # of the file here
-    network: dict[str, Any]  # what make_network is told
+    network: Network
     names: Literal["odst", "timm"]  # whose names the weights have
     levels: dict[str, list[float]]  # of names = timm: mean and std by channel
-    shape: tuple[int, ...]  # of a row
-    classes: tuple[str, ...]
-    temperature: float
+    shape: tuple[PositiveInt, ...]  # of a row
+    classes: tuple[Annotated[str, Field(min_length=1)], ...]
+    temperature: PositiveFloat
     thresholds: tuple[float | None, ...]  # log-odds that a prediction must exceed; None: the class is closed
-    size: int
+    size: Annotated[int, Field(ge=1, le=1 << 16)]
     fit: Fit
     backbone: str | None  # its spec; a file lies in this folder
     encoder: dict[str, Any] | None  # whose vectors it takes
@@ -84,7 +95,7 @@ def write_folder(classifier: Classifier, out: Path, card: str) -> None:
             round=classifier.round,
             model_hash=run.note(classifier.round)["model_hash"],
             weights_hash=sha256(model_file(folder)),
-            network=network,
+            network=Network(**network),
             names="odst" if names is None else "timm",
             levels=levels,
             shape=classifier.shape,
@@ -99,7 +110,8 @@ def write_folder(classifier: Classifier, out: Path, card: str) -> None:
         values: dict[str, Any] = {"id2label": dict(enumerate(classifier.classes))}
         if names is not None:
             values |= _timm_config(classifier, network["name"], levels)
-        write_json(folder / CONFIG, {**values, OURS: ours.model_dump(mode="json")})
+        dumped = ours.model_dump(mode="json")
+        write_json(folder / CONFIG, {**values, OURS: dumped | {SEAL: digest(dumped)}})
         write_text(folder / CARD, card)
         _check_same(classifier, read_folder(folder, device=classifier.device, trust_code=True), out)
 
@@ -189,8 +201,8 @@ def is_model_folder(path: Path) -> bool:
 
 def read_folder(folder: Path, *, device: str = "auto", trust_code: bool = False) -> Classifier:
     ours, file = _read_config(folder / CONFIG), model_file(folder)
-    check_code(folder, ours.network["name"], trust_code)
-    model = make_network(K=len(ours.classes), shape=ours.shape, blank=True, **ours.network)
+    check_code(folder, ours.network.name, trust_code)
+    model = make_network(K=len(ours.classes), shape=ours.shape, blank=True, **ours.network.model_dump())
     try:
         raw = file.read_bytes()
         state = load_weights(raw)
@@ -220,9 +232,13 @@ def read_folder(folder: Path, *, device: str = "auto", trust_code: bool = False)
 def _read_config(file: Path) -> ModelConfig:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-        found = ModelConfig.model_validate(value[OURS])
-        if len(found.classes) != len(found.thresholds) or not {"name"} <= found.network.keys():
+        ours = dict(value[OURS])
+        seal = ours.pop(SEAL, None)
+        found = ModelConfig.model_validate(ours)
+        if not len(found.thresholds) == len(found.classes) == len(set(found.classes)) or len(found.shape) not in (1, 3):
             raise ValueError("its parts do not fit each other")
+        if seal != digest(ours):
+            raise UserError(f"{file}: this file has changed since it was written. Fetch it again.")
         return found
     except (ValidationError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = "it has no part `odst`" if isinstance(error, KeyError) else one_line(error)
@@ -232,7 +248,7 @@ def _read_config(file: Path) -> ModelConfig:
 
 
 def _renamed(state: dict[str, torch.Tensor], ours: ModelConfig, model: nn.Module) -> dict[str, torch.Tensor]:
-    names = _timm_names(model, ours.network["name"]) or {}
+    names = _timm_names(model, ours.network.name) or {}
     levels = {key: torch.tensor(ours.levels[key]).view(1, -1, 1, 1) for key in LEVELS}
     return {own: state[theirs] for own, theirs in names.items()} | levels
 

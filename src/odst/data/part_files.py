@@ -118,6 +118,7 @@ class _Reader:
         follows = (
             before == piece.source and place <= piece.start and (place == piece.start or isinstance(source, Folder))
         )
+        self.at = None  # until the piece is read whole: one that was broken off is begun anew
         if not follows:
             place = 0 if isinstance(source, Folder) else piece.start
             self.walk = source.parts(place, self.length)

@@ -10,44 +10,30 @@ the longest unused first. The rest of odst sees paths; what is written is put wh
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from odst.data.copies import ENTRY, LOCK, alone, cache, hold, make_room
 from odst.engine.interface import engine, share
 from odst.errors import UserError, one_line
 from odst.files import whole, write_json
 from odst.locks import is_lock
 from odst.progress import stage
 
-ENTRY = ".entry.json"
-GIGABYTES = 100.0
+STORES = {"s3": "odst[s3]", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # scheme -> what reads it
+SAVED = 10.0  # seconds of fetching that a kill may cost, beside the file it is at
 LAST = "manifest.json"  # with it a pool is whole
 OWN = (".checked.json", ".write-test")  # of one machine
-_used: dict[Path, int] = {}  # entries that this process holds, each by an open file
 
 Tags = dict[str, list[Any]]  # name below the entry -> size, tag
 
 
 def is_remote(spec: object) -> bool:
     return re.match(r"(?!file:)[a-z][a-z0-9+]+://", str(spec)) is not None
-
-
-def cache() -> Path:
-    given = os.environ.get("ODST_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/odst/remote"
-    return Path(given).expanduser().absolute()
-
-
-def limit() -> float:
-    """Bytes."""
-    text = os.environ.get("ODST_CACHE_GB") or str(GIGABYTES)
-    try:
-        return float(text) * 1e9
-    except ValueError:
-        raise UserError(f"ODST_CACHE_GB is a number of gigabytes, got {text!r}.") from None
 
 
 def address_of(path: str | os.PathLike[str]) -> str | None:
@@ -79,9 +65,27 @@ def fetch(address: str, *beside: str) -> Path:
             found |= _list(store, f"{_above(key)}{name}")
     if not found:
         raise UserError(f"{address}: there is nothing there. Check the bucket and the name.")
-    with _using(place):
-        _bring(store, key, address, place, found)
+    _check_names(address, found)
+    hold(place, address, lambda: _is_there(place, found), lambda: _bring(store, key, address, place, found))
     return place / key.rpartition("/")[2]
+
+
+def _check_names(address: str, names: Iterable[str]) -> None:
+    """An object may have any name; a file must stay in its folder, and cannot be a folder as well."""
+    known = set(names)
+    for name in known:
+        parts = name.split("/")
+        if {"", ".", ".."} & set(parts) or name in (ENTRY, LOCK) or "\0" in name:
+            raise UserError(f"{address}: an object there is called {name!r}, which no file may be. Name others.")
+        for i in range(1, len(parts)):
+            if (above := "/".join(parts[:i])) in known:
+                raise UserError(
+                    f"{address}: {above} and {name} cannot both be files here. Name one of them: {address.rstrip('/')}/…"
+                )
+
+
+def _is_there(place: Path, found: Tags) -> bool:
+    return _read(place) == found and all((place / name).is_file() for name in found)
 
 
 def _bring(store: Any, key: str, address: str, place: Path, found: Tags) -> None:
@@ -91,15 +95,19 @@ def _bring(store: Any, key: str, address: str, place: Path, found: Tags) -> None
     }  # what was fetched is whole: it has its name only then
     for name in had.keys() - found.keys():
         (place / name).unlink(missing_ok=True)
-    if not new:
-        return
+    here = {name: tag for name, tag in found.items() if name not in new}
     size = sum(tag[0] for tag in new.values())
-    _make_room(size, address)
+    make_room(size, address)
+    saved = time.monotonic()
     with _told(address, "read"), stage(f"fetch {address}", size, "bytes") as advance:
         for name, tag in new.items():
             with whole(place / name) as temporary:
                 store.get_file(f"{_above(key)}{name}", str(temporary))
+            here[name] = tag
             advance(tag[0])
+            if time.monotonic() - saved > SAVED:  # of a fetch that is cut, what is here stays
+                write_json(place / ENTRY, here)
+                saved = time.monotonic()
     write_json(place / ENTRY, found)
 
 
@@ -122,8 +130,9 @@ def changing(target: str | os.PathLike[str]) -> Iterator[Path]:
         store.pipe_file(probe, b"odst")
         store.rm_file(probe)
         found = _list(store, key)
-    with _using(place):
-        if found:
+    _check_names(address, found)
+    with alone(place, address):
+        if found and not _is_there(place, found):
             _bring(store, key, address, place, found)
         folder = place / key.rpartition("/")[2]
         yield folder
@@ -162,15 +171,18 @@ def _open(address: str) -> tuple[Any, str, Path]:
     key = key.rstrip("/")
     if not key:
         raise UserError(f"{address}: which bucket? For example {scheme}://bucket/pool.")
-    if scheme in ("http", "https", "ray"):
+    if scheme not in STORES:
         raise UserError(f"{address}: only object stores are read, such as s3://bucket/pool. Fetch it and give a path.")
+    if {"", ".", ".."} & set(key.split("/")):
+        raise UserError(f"{address}: a name between two / is missing, or is . or .. Write the whole address.")
     try:
         import fsspec
 
         store = fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError:
-        raise UserError(f"{address}: what reads {scheme}:// is not installed. Type `pip install 'odst[s3]'`.") from None
-    except ValueError as error:
+        line = f"{address}: what reads {scheme}:// is not installed. Type `pip install '{STORES[scheme]}'`."
+        raise UserError(line) from None
+    except Exception as error:  # each store has its own way to find no account
         raise UserError(f"{address}: {one_line(error)}. Give a path, or s3://bucket/pool.") from None
     return store, key, cache() / scheme / quote(key, safe="")
 
@@ -200,53 +212,6 @@ def _read(place: Path) -> Tags:
         return dict(json.loads((place / ENTRY).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
-
-
-@contextmanager
-def _using(place: Path) -> Iterator[None]:
-    """Alone while it changes; from then on this process holds it, so that nobody takes it away before we end."""
-    import fcntl
-
-    lock = _used.get(place)
-    if lock is None:
-        place.mkdir(parents=True, exist_ok=True)
-        lock = _used[place] = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o666)  # until this process ends
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        os.utime(lock)
-        yield
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-
-
-def _make_room(size: int, address: str) -> None:
-    """Take away what was not used for the longest time, and is not in use, until so many bytes more are within the limit."""
-    entries = [place for place in cache().glob("*/*") if (place / ".lock").is_file()]
-    sizes = {place: sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) for place in entries}
-    free = limit() - sum(sizes.values())
-    for place in sorted(entries, key=lambda place: (place / ".lock").stat().st_mtime):
-        if free >= size:
-            break
-        if place not in _used and _take_away(place):
-            free += sizes[place]
-    if free < size:
-        raise UserError(
-            f"{address}: {size / 1e9:.3g} GB more are beyond the cache's {limit() / 1e9:.3g} GB in {cache()}. Set ODST_CACHE_GB "
-            "higher, or ODST_CACHE to a larger disk."
-        )
-
-
-def _take_away(place: Path) -> bool:
-    import fcntl
-
-    with open(place / ".lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        (place / ENTRY).unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-    return True
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from odst.errors import UserError
 from odst.exchange.names import folder_names
 from odst.exchange.pictures import Picture, pictures_of
 from odst.exchange.rows import Rows
-from odst.files import whole, whole_folder, write_json, write_text
+from odst.files import name_of_whole, whole, whole_folder, write_json, write_text
 from odst.progress import stage
 
 TAR_IMAGES, TAR_BYTES = 10_000, 1 << 30  # of one shard
@@ -170,7 +170,7 @@ def write_labelstudio(rows: Rows, pictures: Iterator[Picture], folder: Path) -> 
     """Tasks with the class as a prediction and its probability as the score. Pictures are served from local files: the
     document root is the folder that this one lies in."""
     (folder / "images").mkdir()
-    root = folder.name.removeprefix(".").rpartition(f".{os.getpid()}.part")[0]
+    root = name_of_whole(folder)
     tasks: dict[int, Any] = {}
     for picture in pictures:
         name, about = f"{rows.marked_name(picture.row)}.{picture.ending}", rows.about(picture.row)

@@ -164,17 +164,18 @@ def _channels_last(array: np.ndarray) -> np.ndarray:
 
 def whole_labels(path: Path, labels: np.ndarray) -> np.ndarray:
     """Names as they are, numbers as whole ones: NaN, halves and the like would become classes of their own."""
-    if labels.dtype.kind in "iubSU":
+    if labels.dtype.kind in "iub":
         return labels
-    bad = (
-        np.ones(labels.shape, bool)
-        if labels.dtype.kind != "f"
-        else ~(np.isfinite(labels) & (labels == np.trunc(labels)))
-    )
+    if labels.dtype.kind in "SU":
+        bad = np.char.str_len(np.char.strip(labels)) == 0
+    elif labels.dtype.kind == "f":
+        bad = ~(np.isfinite(labels) & (labels == np.trunc(labels)))
+    else:
+        bad = np.ones(labels.shape, bool)
     if bad.any():
         row = int(bad.argmax())
         raise UserError(
-            f"{path}: the label of row {row} is {labels.reshape(-1)[row]!s}. A label is a name or a whole number: mend it, or "
+            f"{path}: the label of row {row} is {str(labels.reshape(-1)[row]) or 'empty'}. A label is a name or a whole number: mend it, or "
             "leave the row out."
         )
     return labels

@@ -17,7 +17,7 @@ ORDER = [
 DATA = [
     "cells", "images", "copies", "remote", "mapped", "unchanged", "views", "decoding", "items", "pictures", "vectors", "workers", "formats.unpickling", "formats.arrays", "formats.folders",
     "formats.tables", "formats.embeddings", "formats.tars", "formats.originals", "exclusions", "pool", "features", "joining", "named.lmdb", "named.conversion",
-    "named.catalogue", "named.download", "sources", "addresses", "shards", "part_files", "repeats", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
+    "named.catalogue", "named.download", "sources", "visible", "addresses", "shards", "part_files", "repeats", "packing", "embedding", "reading", "encoding", "sets", "named.tasks", "worlds", "loading",
     "checks",
 ]  # fmt: skip
 

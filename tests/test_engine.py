@@ -4,17 +4,21 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from odst.engine.choice import choose_engine, choose_share
 from odst.engine.interface import Failed, Share, ShareDone, running_on
 from odst.engine.local import Local
-from odst.engine.parts import complete, note_file, read_notes
-from odst.engine.ray import _look, check_address
+from odst.engine.parts import begin, complete, note_file, read_notes
+from odst.engine.preflight import look, question
+from odst.engine.ray import check_address
 from odst.engine.status import spans, stages
 from odst.errors import UserError
+from odst.files import write_json
 
 
 def squaring():
@@ -98,6 +102,26 @@ def test_calls_that_count_their_shares_differently_do_not_mix(tmp_path: Path):
     assert len(complete(tmp_path, {}, [1] * 6, squaring, name="square")) == 6  # without a share: closes it
 
 
+def test_of_first_calls_at_one_moment_one_number_of_shares_wins(tmp_path: Path):
+    together = Barrier(4)
+
+    def call(folder: Path, n: int) -> bool:
+        with running_on(None, Share(0, n)):
+            together.wait()
+            try:
+                begin(folder, {}, 6, "square", "images", "")
+            except UserError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(4) as threads:
+        for i in range(50):
+            write_json(tmp_path / str(i) / "about.json", {"about": {"parts": 6}})
+            passed = threads.map(call, [tmp_path / str(i)] * 4, [2, 3, 4, 5])
+            assert sum(passed) == 1
+            assert sorted(file.name for file in (tmp_path / str(i)).iterdir()) == ["about.json", "share.json"]
+
+
 def test_parts_made_from_something_else_are_refused(tmp_path: Path):
     complete(tmp_path, {"model": "a"}, [1], squaring, name=None)
     with pytest.raises(UserError, match=r"made from another model\. Delete it\."):
@@ -113,11 +137,34 @@ def test_without_the_extra_ray_is_one_line(monkeypatch):
 
 
 def test_a_folder_that_a_node_does_not_see_is_named_and_a_visible_one_is_left_clean(tmp_path: Path):
-    (tmp_path / "token").write_text("t")
-    assert _look([tmp_path / "token"], "t")["blind"] == ""
-    assert [file.name for file in tmp_path.iterdir()] == ["token"]
-    assert _look([tmp_path / "gone" / "token"], "t")["blind"] == f"it does not see {tmp_path / 'gone'}"
-    assert "does not see" in _look([tmp_path / "token"], "another")["blind"]
+    with question([tmp_path], []) as asked:
+        assert look(asked)["blind"] == ""
+        assert list(tmp_path.iterdir()) == asked.tokens
+        assert look(asked._replace(token="another"))["blind"] == f"it does not see {tmp_path}"
+        gone = asked._replace(tokens=[tmp_path / "gone" / "token"])
+        assert look(gone)["blind"] == f"it does not see {tmp_path / 'gone'}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_only_read_is_compared_by_a_file_and_nothing_is_written(tmp_path: Path):
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    file = tmp_path / "photos" / "cats" / "a.png"
+    file.write_bytes(b"here")
+    with question([], [tmp_path / "photos", tmp_path / "empty", tmp_path / "gone"]) as asked:
+        assert [one[:2] for one in asked.heads] == [(tmp_path / "photos", file)]
+        assert look(asked)["blind"] == ""
+        assert sorted(tmp_path.rglob("*")) == [tmp_path / name for name in ("empty", "photos", "photos/cats")] + [file]
+        file.write_bytes(b"another on that node")
+        assert look(asked)["blind"] == f"it does not see {tmp_path / 'photos'}"
+
+
+def test_a_folder_where_nothing_can_be_written_is_one_line_and_the_others_are_left_clean(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    refusal = pytest.raises(UserError, match=r"b: nothing can be written there \(No such file")
+    with refusal, question([tmp_path / "a", tmp_path / "b"], []):
+        pass
+    assert list((tmp_path / "a").iterdir()) == []
 
 
 def test_a_damaged_note_is_named(tmp_path: Path):

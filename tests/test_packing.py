@@ -22,6 +22,8 @@ from odst.data.items import Item
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool, verify_pool
 from odst.data.workers import Decoder, decode_parts
+from odst.engine.interface import Share, ShareDone, running_on
+from odst.engine.local import Local
 from odst.errors import UserError
 from pictures import bomb, encoded, folder_of, picture
 
@@ -233,6 +235,18 @@ def test_a_finished_pool_is_left_as_it_is_and_never_mixed_with_another(tmp_path:
         build_pool(tmp_path / "in", tmp_path / "app")
     with pytest.raises(UserError, match="inside its own source"):
         build_pool(tmp_path / "in", tmp_path / "in" / "pool")
+
+
+def test_a_share_that_is_refused_leaves_what_the_others_work_on(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8, 3), np.uint8))
+    out = tmp_path / "pool"
+    with pytest.raises(ShareDone), running_on(Local(1), Share(1, 3)):  # it has no part, so it leaves no note
+        build_pool(tmp_path / "x.npy", out, size=8)
+    before = fingerprint(out)
+    assert "building/order.json" in before
+    with pytest.raises(UserError, match="the first call here was one of 3"), running_on(Local(1), Share(0, 4)):
+        build_pool(tmp_path / "x.npy", out, size=8)
+    assert fingerprint(out) == before
 
 
 def test_a_source_without_one_image_is_a_fault_of_the_whole(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -75,7 +76,9 @@ def test_two_nodes_build_the_pool_of_one_process(cluster, pictures: Path, local:
     here(*build(pictures, Path("pool"), *on(cluster)))
     assert artefacts(tmp_path / "pool") == artefacts(local)
     assert len(open_pool(local)) == SOURCES * (ROWS - 1) - (SOURCES - 2)
+    before = Path("pool/shards").stat().st_mtime_ns
     here("pool", "verify", "pool", *on(cluster))
+    assert Path("pool/shards").stat().st_mtime_ns == before  # nothing came and went
 
 
 def test_shares_in_any_order_one_of_them_killed_and_a_closing_call_build_it_too(
@@ -224,6 +227,29 @@ def test_what_the_cluster_cannot_do_is_one_line(cluster, tmp_path: Path, monkeyp
     line = commands.fails("pool", "build", "x.npy", "--out", "/proc/self/cwd/pool", "--size", "8", *on(cluster))
     assert line.count("it does not see /proc/self/cwd/pool/building/parts. Use a folder that every node sees") == 2
     assert list(tmp_path.rglob("*.part*")) == []
+    line = commands.fails("pool", "build", "/proc/self/cwd/x.npy", "--out", "pool", "--size", "8", *on(cluster))
+    assert line.count("it does not see /proc/self/cwd/x.npy. Use a folder that every node sees") == 2
+    assert not Path("pool").exists()
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a second cluster, for all this process can tell
+        other = f"127.0.0.1:{server.getsockname()[1]}"
+        line = commands.fails("pool", "build", "x.npy", "--out", "pool", "--size", "8", "--address", other)
+    assert f"--address {other}: this process is in the cluster at {cluster.address} already." in line
+
+
+def test_nodes_that_do_not_see_the_pool_are_told_of_before_they_label(
+    cluster, local: Path, tmp_path: Path, monkeypatch
+):
+    from odst.engine.ray import OnRay
+    from odst.method.stored import label
+    from odst.vision.networks import make_network
+
+    monkeypatch.chdir(local.parent)
+    pool = open_pool(f"/proc/self/cwd/{local.name}")
+    with (
+        running_on(OnRay(cluster.address)),
+        pytest.raises(UserError, match="it does not see /proc/self/cwd/pool/shards"),
+    ):
+        label(make_network("tiny", 4, shape=(8, 8, 3)), pool.x, tmp_path / "logits", identity=pool.id)
 
 
 def test_a_part_that_fails_three_times_on_the_nodes_is_named_and_the_others_are_kept(cluster, tmp_path: Path):

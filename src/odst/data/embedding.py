@@ -31,8 +31,9 @@ from odst.data.shards import read_note, vector_rows
 from odst.data.sources import open_sources
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
+from odst.data.visible import files_of_sources
 from odst.data.workers import Batch, Decoder, Record, Refusal, from_item, processes_for
-from odst.engine.interface import share
+from odst.engine.interface import engine, share
 from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
@@ -113,6 +114,7 @@ def _write(
     building = feature_folder(pool, embedder.identity.slug) / "building"
     if in_two_passes(building):
         reopen = partial(_stored_alone, elsewhere(pool)) if origin == "pixels" else reopening(order["sources"])
+        engine().check((), files_of_sources([pool] if origin == "pixels" else order["sources"]))
         some = pieces(sources, counts, decoder)
         parts = decode_pieces(building, reopen, some, decoder, f"embed parts of {pool.name}")
         batches = read_pieces(building / "parts", parts, items, decoder)

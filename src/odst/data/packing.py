@@ -25,11 +25,13 @@ from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, reje
 from odst.data.sources import open_sources, split_spec
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
+from odst.data.visible import files_of_sources
 from odst.data.workers import Batch, Decoder, Record, Refusal, decoder_for, from_item, processes_for
+from odst.engine.interface import engine, share
 from odst.engine.parts import writing
 from odst.errors import UserError
 from odst.files import sha256, whole, write_json
-from odst.locks import is_lock
+from odst.locks import held_parts, is_lock
 from odst.progress import stage
 from odst.vision.identity import Identity
 
@@ -80,6 +82,7 @@ def _build(
     if in_two_passes(out / "building"):
         some = pieces(sources, counts, decoder)
         reopen = reopening(order["sources"])
+        engine().check((), files_of_sources(order["sources"]))
         notes = decode_pieces(out / "building", reopen, some, decoder, f"decode for {out.name}")
     shards = _whole_shards(out)
     done = shards[-1]["items"] if shards else 0
@@ -100,11 +103,12 @@ def _build(
 
 @contextmanager
 def _or_nothing(out: Path) -> Iterator[None]:
-    """A fault before the first shard is whole leaves nothing behind: the next attempt may be another."""
+    """A fault before the first shard is whole leaves nothing behind: the next attempt may be another. Unless others work here."""
     try:
         yield
     except UserError:
-        if not any((out / "building").rglob("[0-9]*.json")):
+        shared = share() is not None or held_parts(out)
+        if not shared and not any((out / "building").rglob("[0-9]*.json")):
             _remove(out)
         raise
 

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odst.data.images import Images, Pool, fingerprint
+from odst.data.views import Concatenated
+from odst.data.visible import files_of_images
 from odst.duplicates.rule import WIDER, Found, Rule, judge, merged, nearest, plain
 from odst.duplicates.search import BLOCK, Search, check_pictures
 from odst.engine.interface import share
@@ -96,7 +98,9 @@ def scan(pool: Pool, guard: Guard, about: Mapping[str, Any], folder: Path) -> No
     """Write the part of every shard that has none yet. `about` is what `describe` says."""
     begin(folder, about)
     sizes = [min(SHARD, len(pool) - start) for _, start in _parts(folder, len(pool))]
-    complete(folder, {"pass": digest(dict(about))}, sizes, Scanner(pool, guard, folder.absolute()), name="leak guard")
+    make = Scanner(pool, guard, folder.absolute())
+    seen = files_of_images(pool.x) if isinstance(pool.x, Concatenated) else []  # a single array travels
+    complete(folder, {"pass": digest(dict(about))}, sizes, make, name="leak guard", reads=seen)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class Engine(Protocol):
         """A note for each item, in their order."""
         ...
 
-    def check(self, folders: Iterable[Path]) -> None:
-        """Raise one line if a machine at work does not see these folders, or cannot write there."""
+    def check(self, writes: Iterable[Path], reads: Iterable[Path] = ()) -> None:
+        """Raise one line if a machine at work cannot write these folders, or does not see what is to be read."""
         ...
 
 

@@ -30,7 +30,7 @@ class Local:
     def __init__(self, workers: int | None = None):
         self.workers = workers
 
-    def check(self, folders: Iterable[Path]) -> None:
+    def check(self, writes: Iterable[Path], reads: Iterable[Path] = ()) -> None:
         return
 
     def map(self, make: Callable[[], Callable[[Item], Any]], items: Sequence[Item]) -> Iterator[Any]:

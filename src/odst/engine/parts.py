@@ -10,10 +10,11 @@ own and removes the folder or the notes: what is left does not tell where it was
 
 import json
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from odst.engine.interface import Failed, ShareDone, engine, share
 from odst.errors import UserError
 from odst.files import write_json
-from odst.locks import lock
+from odst.locks import NO_LINKS, lock
 from odst.progress import stage
 
 Note = dict[str, Any]
@@ -93,7 +94,8 @@ def complete(
     """Make every part that has no note yet, on the engine of the day; the notes of all, in order.
 
     `sizes` says how much of `unit` each part holds. `about` is compared with that of an earlier call; `stale` is what to
-    say and do if it differs. A call that has but a share of the parts ends with ShareDone.
+    say and do if it differs. `reads` are files and folders that every machine at work must see. A call that
+    has but a share of the parts ends with ShareDone.
     """
     begin(folder, about, len(sizes), name or folder.name, unit, stale)
     mine = share()
@@ -103,7 +105,7 @@ def complete(
     done = sum(sizes[i] for i in range(len(sizes)) if i in notes)
     with stage(name, sum(sizes), unit, done) if name else nullcontext(lambda n: None) as advance:
         if todo:
-            engine().check([folder, *reads])
+            engine().check([folder], reads)
         for i, note in zip(todo, engine().map(_Noting(make, folder.absolute()), todo), strict=True):
             if isinstance(note, Failed):
                 failed[i] = note.reason
@@ -142,13 +144,32 @@ def begin(folder: Path, about: Note, count: int, name: str, unit: str, stale: st
         differ = [key for key in whole if was.get("about", {}).get(key) != whole[key]]
         raise UserError(f"{folder}: what is there was made from another {', '.join(differ) or 'source'}. {stale}")
     if (mine := share()) is not None:
-        if (first := read_about(folder / SHARE)) is None:
-            write_json(folder / SHARE, {"count": mine.count})
-        elif first.get("count") != mine.count:
+        first = _first_there(folder / SHARE, {"count": mine.count})
+        if first.get("count") != mine.count:
             raise UserError(
                 f"--shard {mine}: the first call here was one of {first.get('count')}. Give all calls the same number, or "
                 "finish without --shard."
             )
+
+
+def _first_there(file: Path, value: dict[str, Any]) -> dict[str, Any]:
+    """What the first of all callers has written into `file`: of several at one moment one is the first."""
+    if (there := read_about(file)) is None:
+        temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
+        temporary.write_text(json.dumps(value), encoding="utf-8")
+        try:
+            os.link(temporary, file)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            with suppress(FileExistsError), open(file, "x", encoding="utf-8") as opened:
+                opened.write(json.dumps(value))
+        finally:
+            temporary.unlink(missing_ok=True)
+        there = read_about(file)
+    return value if there is None else there
 
 
 def read_about(file: Path) -> dict[str, Any] | None:

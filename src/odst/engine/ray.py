@@ -8,18 +8,17 @@ name, so nodes run the odst that is installed there: the preflight compares vers
 import hashlib
 import os
 import pickle
-import secrets
 import socket
 import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from odst.engine.interface import Failed, Item, attempt
+from odst.engine.preflight import Question, look, question, versions
 from odst.errors import UserError
 
 WAIT = 5.0  # seconds for a connection: Ray itself would try for minutes, in silence
@@ -39,7 +38,8 @@ class OnRay:
     def __init__(self, address: str, workers: int | None = None, gpus: float = 0):
         self.address, self.workers, self.gpus = address, workers, gpus
         self.device: str | None = "cuda" if gpus else "cpu"
-        self.checked: set[Path] = set()
+        self.written: set[Path] = set()  # folders that were checked, and
+        self.read: set[Path] = set()
         check_address(address)
         self.ray = _import()
         self._connect()
@@ -47,6 +47,12 @@ class OnRay:
 
     def _connect(self) -> None:
         if self.ray.is_initialized():
+            there = self.ray.get_runtime_context().gcs_address
+            if _plain(there) != _plain(self.address):
+                raise UserError(
+                    f"--address {self.address}: this process is in the cluster at {there} already. Name that one, or call "
+                    "ray.shutdown() first."
+                )
             return
         said: list[str] = []
         try:
@@ -148,31 +154,27 @@ class OnRay:
             raise UserError(str(answer))
         return answer
 
-    def check(self, folders: Iterable[Path]) -> None:
-        """The preflight: every node has our versions, and sees and may write these folders."""
-        new = [folder.absolute() for folder in folders if folder.absolute() not in self.checked]
-        if not new:
+    def check(self, writes: Iterable[Path], reads: Iterable[Path] = ()) -> None:
+        """The preflight: every node has our versions, may write `writes`, and sees `reads`, files of one folder by one of them."""
+        new = {folder.absolute() for folder in writes} - self.written
+        places = {path if path.is_dir() else path.parent: path for path in (path.absolute() for path in reads)}
+        unread = {place: path for place, path in places.items() if place not in self.read}
+        if not new and not unread:
             return
-        token = secrets.token_hex(8)
-        tokens = [folder / f".odst-preflight-{token}.part" for folder in new]
-        for file in tokens:
-            file.write_text(token)
         nodes = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-        try:
-            asked = [self._ask(node, tokens, token) for node in nodes]
+        with question(sorted(new), unread.values()) as what:
+            asked = [self._ask(node, what) for node in nodes]
             lines = [line for node, one in zip(nodes, asked, strict=True) if (line := self._fault(node, one))]
-        finally:
-            for file in tokens:
-                file.unlink(missing_ok=True)
         if lines:
             raise UserError("; ".join(lines))
-        self.checked |= set(new)
+        self.written |= new
+        self.read |= set(unread)
 
-    def _ask(self, node: dict[str, Any], tokens: list[Path], token: str) -> Any:
+    def _ask(self, node: dict[str, Any], what: Question) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        return self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_look).remote(tokens, token)
+        return self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(look).remote(what)
 
     def _fault(self, node: dict[str, Any], asked: Any) -> str | None:
         name = f"node {node.get('NodeManagerHostname') or node['NodeManagerAddress']} ({node['NodeManagerAddress']})"
@@ -185,7 +187,7 @@ class OnRay:
             if "No module named" in text:
                 return f"{name}: odst or something it needs is not installed there ({text[text.index('No module named') :][:60]})"
             return f"{name}: it does not answer ({type(error).__name__})"
-        mine = _versions()
+        mine = versions()
         for what in ("odst", "torch"):
             if found["versions"][what] != mine[what]:
                 return (
@@ -225,31 +227,6 @@ def _task(name: str, kept: list[Any], item: Any, folder: str) -> Any:
         return _Told(str(error))
 
 
-def _versions() -> dict[str, str]:
-    import torch
-
-    return {"odst": version("odst"), "torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
-
-
-def _look(tokens: list[Path], token: str) -> dict[str, Any]:
-    blind = ""
-    for file in tokens:
-        try:
-            seen = file.read_text() == token
-        except OSError:
-            seen = False
-        if not seen:
-            blind = blind or f"it does not see {file.parent}"
-            continue
-        mine = file.with_name(f"{file.name}-{secrets.token_hex(4)}.part")
-        try:
-            mine.write_text(token)
-            mine.unlink()
-        except OSError as error:
-            blind = blind or f"it cannot write into {file.parent} ({error.strerror})"
-    return {"versions": _versions(), "blind": blind}
-
-
 def check_address(address: str) -> None:
     """A cluster's HOST:PORT where something answers, or one line."""
     if address.startswith("ray://"):
@@ -266,6 +243,16 @@ def check_address(address: str) -> None:
         raise UserError(
             f"--address {address}: nothing answers there ({error}). Start a cluster with `ray start --head`, or check the address."
         ) from None
+
+
+def _plain(address: str) -> tuple[str, str]:
+    """Host and port as Ray itself would see them: a loopback is the machine."""
+    from ray._private.services import resolve_ip_for_localhost
+
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        host = socket.gethostbyname(host)
+    return resolve_ip_for_localhost(host), port
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch import nn
 
 from odst.data.images import Images
 from odst.data.views import Concatenated, opener
+from odst.data.visible import files_of_images
 from odst.engine.interface import engine, running_on, share
 from odst.engine.local import Local
 from odst.engine.parts import Note, complete, tidy
@@ -120,7 +121,7 @@ def label(
             labeller,
             name=name,
             stale="Delete the folder to label the pool again.",
-            reads=[folder],
+            reads=files_of_images(x),
         )
     parts = [{key: part[key] for key in ("file", "rows", "hash")} for part in parts]
     for part in parts:

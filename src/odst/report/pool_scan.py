@@ -77,7 +77,7 @@ def scan_pool(
     blocks = -(-len(p.logits) // BLOCK)
     make = BlockScan(opener(p.logits), p.temperature, stops, excluded, nearest, BLOCK)
     if isinstance(p.logits, StoredLogits) and blocks > FEW:
-        engine().check([p.logits.folder])
+        engine().check((), [p.logits.folder])
     for block in engine().map(make, range(blocks)) if blocks > FEW else map(make(), range(blocks)):
         if isinstance(block, Failed):
             raise UserError(

@@ -80,7 +80,7 @@ def test_a_process_that_is_killed_for_want_of_memory_says_what_to_lower_and_what
         ),
     ):
         complete(tmp_path, {}, [1] * 6, killing, name=None)
-    assert {0, 1} <= set(read_notes(tmp_path)) < {0, 1, 3, 4, 5}
+    assert {0} <= set(read_notes(tmp_path)) <= {0, 1, 3, 4, 5}  # how far the other process came is its own
 
 
 def test_a_share_does_its_own_parts_and_status_names_the_others(tmp_path: Path):

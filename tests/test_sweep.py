@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.open_world.conditions import World, conditions
 from benchmarks.open_world.jobs import Job, jobs, known_jobs, schedule
 from benchmarks.open_world.peers import budget, peer_table, peers
 from benchmarks.open_world.sweep import ALONE, area, curve, last_rounds, slope, sweep_tables
@@ -137,3 +138,25 @@ def test_peers_stand_beside_the_last_rounds_of_odst(rows) -> None:
     assert "| odst | 17.0 | 80.0 | 80.0 | 50.0 | 40.0 | 1.25 | 10 |" in written
     assert "| openmatch | 25.0 | 80.0 | 90.0 | 50.0 | 40.0 | 1.25 | 10 |" in written
     assert len({str(job) for job in peers()} & {str(job) for job in jobs()}) == 0
+
+
+def test_what_must_hold_is_said_with_its_numbers_and_what_does_not_is_told(rows) -> None:
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows)}
+    assert said == {}  # nothing of odst there
+    chain = [
+        row("33", name, 0, t, start - fall * t) | {"val_error": 0.1}
+        for name, start, fall in (("odst", 0.3, 0.02), ("st", 0.28, 0.0), ("st-ot", 0.28, 0.01))
+        for t in range(4)
+    ]
+    chain += [row("33", "bound", 0, 0, 0.18) | {"val_error": 0.1}]
+    flat = [row(world, "odst", 0, 3, 0.39) | {"val_error": 0.1} for world in SWEEP]
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows + chain + flat)}
+    assert said["33 %: by at least 3.5 points"] == (True, "6.0")
+    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 25.0")
+    assert said["33 %: OD-AUROC at least 10 points above st's"] == (False, "80.0 against 80.0")
+    assert World(chain, "33").gap_closed("odst") == pytest.approx(40)
+    assert said["sweep: odst at most 0.5 points above labels alone"] == (
+        True,
+        "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0",
+    )
+    assert said["sweep: the slope of odst below st's"][0] and not said["sweep: the area of odst below st's"][0]

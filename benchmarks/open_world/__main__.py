@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.open_world.conditions import conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
 from benchmarks.open_world.jobs import Job, jobs, known_jobs, run
 from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
@@ -83,6 +84,8 @@ def main() -> None:
     write_text(out / "tables.md", "\n".join([tables(rows), sweep_tables(rows), peer_table(rows)]))
     draw(rows, out)
     print((out / "tables.md").read_text())
+    for sentence, fine, said in conditions(rows):
+        print(f"{'met' if fine else 'NOT MET'}: {sentence}: {said}")
     print(f"open_world ratio={difference(rows):.3g} anchor=st-error-of-the-third-round")
 
 

@@ -261,9 +261,13 @@ def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
         (["rest_weight=-1"], 'rest_weight is a number from 0 up, or "auto", got -1'),
         (["rest_weight=inf"], 'rest_weight is a number from 0 up, or "auto", got inf'),
         (["rest_weight=nan"], 'rest_weight is a number from 0 up, or "auto", got nan'),
+        (["rest_weight=true"], 'rest_weight is a number from 0 up, or "auto", got True'),
+        (["rest_weight=[1]"], 'rest_weight is a number from 0 up, or "auto", got [1]'),
+        (["labelled_copies=99999999999999999999"], "labelled_copies is a whole number from 1 to 1,000,000,000,000, got"),
         (["spare=1"], "spare is a share of val_in between 0 and 1"),
         (["pick=random"], "method.pick: input should be 'top' or 'spread', got 'random'"),
         (["promise=1", "pick=spread"], "promise is a share of related images between 0 and 1, such as 0.9, got 1"),
+        (["promise=90", "pick=spread"], "got 90. 90 % is promise = 0.9."),
         (["promise=-0.5", "pick=spread"], "promise is a share of related images between 0 and 1"),
         (["promise=0.9"], 'promise = 0.9. Set pick = "spread"'),
         (["promise=0.9", "alpha_out=0.98", "pick=spread"], "promise and alpha_out both set the out-threshold, got 0.9 and 0.98"),
@@ -278,4 +282,10 @@ def test_a_bad_weight_or_promise_is_one_line_and_nothing_is_written(changes, say
 def test_a_recipe_of_ones_own_is_checked_too() -> None:
     with pytest.raises(UserError, match="pick is"):
         Recipe(pick="best")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"labelled_copies is a whole number from 1 .* got 1\.5"):
+        Recipe(labelled_copies=1.5)  # type: ignore[arg-type]
+    for weight in (True, None, "0.3", [1]):
+        with pytest.raises(UserError, match="rest_weight is a number from 0 up"):
+            Recipe(rest_weight=weight)  # type: ignore[arg-type]
+    assert Recipe(rest_weight=np.float32(0.5)).weight == 0.5  # type: ignore[arg-type]
     assert json.dumps(Recipe().rest_weight) == "1.0" and Recipe().pick == "top" and Recipe().promise is None

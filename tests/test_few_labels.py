@@ -33,10 +33,6 @@ def tried(recipe: Recipe, **options) -> list[Trial]:
     return list(trials(recipe, blob_world(), make_mlp, QUICK[0], **options))
 
 
-def trial(losses: list[float]) -> Trial:
-    return Trial("", 1.0, None, np.array(losses))  # type: ignore[arg-type]
-
-
 def test_a_fixed_weight_makes_one_base_and_auto_begins_with_the_labels_alone():
     assert [one.rest_weight for one in tried(ODST)] == [1.0]
     assert [one.rest_weight for one in tried(ODST, labels_alone=True)] == [0.0, 1.0]
@@ -47,12 +43,12 @@ def test_a_fixed_weight_makes_one_base_and_auto_begins_with_the_labels_alone():
 
 
 def test_a_base_holds_within_one_paired_standard_error_of_the_slack():
-    alone = trial([1.0, 1.0, 1.0, 1.0])
-    assert not_worse(trial([SLACK] * 4), alone)
-    assert not not_worse(trial([SLACK + 1e-6] * 4), alone)  # all worse by the same: no doubt about it
-    assert not_worse(trial([0.1, 2.0, 1.2, 1.2]), alone)  # worse on average, by less than a standard error
-    assert not not_worse(trial([1.5, 2.0, 1.2, 1.2]), alone)
-    assert not_worse(trial([SLACK]), trial([1.0])) and not not_worse(trial([1.2]), trial([1.0]))
+    alone = np.ones(4)
+    assert not_worse(np.full(4, SLACK), alone)
+    assert not not_worse(np.full(4, SLACK + 1e-6), alone)  # all worse by the same: no doubt about it
+    assert not_worse(np.array([0.1, 2.0, 1.2, 1.2]), alone)  # worse on average, by less than a standard error
+    assert not not_worse(np.array([1.5, 2.0, 1.2, 1.2]), alone)
+    assert not_worse(np.array([SLACK]), alone[:1]) and not not_worse(np.array([1.2]), alone[:1])
 
 
 def test_auto_takes_the_largest_weight_that_holds_and_else_says_so(monkeypatch, caplog):
@@ -249,6 +245,13 @@ def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
         forecast(few(place), place / "new").lines
     )
     assert "beside" not in "\n".join(forecast(own(place), place / "new").lines)
+
+
+def test_the_demo_says_which_weight_the_digits_have_and_that_ones_own_are_chosen(tmp_path: Path) -> None:
+    said = " ".join(
+        odst("demo", "--methods", "supervised", "--pool", "200", "--out", tmp_path / "demo", "-q").out.split()
+    )
+    assert "The digits keep the paper's rest_weight = 1" in said and '`odst init` writes "auto"' in said
 
 
 # bad input -------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What `odst init` computes from the sizes of the sets, and says beside it."""
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,11 @@ def test_trainings_on_vectors_follow_the_number_of_labels():
     assert student_steps(1000, 64, 5, 1000) == 750  # no more than the pool has
     assert student_steps(4000, 64, 15, 10**6) == 2000
     assert [one["phases"][0]["steps"] for one in written(SMALL)["training"]["students"]] == [600, 600, 600]
+
+
+def test_a_training_on_pixels_says_how_many_passes_it_is():
+    assert "# 300 steps are 300 passes over the 64 labelled images" in training(replace(SMALL, n=64, vectors=False))
+    assert "# 3000 steps are 4 passes over the 50,000 labelled" in training(replace(SMALL, n=50_000, vectors=False))
 
 
 def test_the_arithmetic_stands_beside_the_numbers():

@@ -61,7 +61,8 @@ def training(sizes: Sizes) -> str:
     """The phases of [training]."""
     n = sizes.n
     if not sizes.vectors:
-        return PIXELS.format(steps=max(300, min(3000, 15 * n // BATCH)), n=f"{n:,}")
+        steps = max(300, min(3000, 15 * n // BATCH))
+        return PIXELS.format(steps=steps, passes=f"{round(steps * BATCH / n):,}", n=f"{n:,}")
     students = ", ".join(STUDENT.format(steps=student_steps(n, BATCH, ratio, sizes.m)) for ratio in RATIO)
     return VECTORS.format(
         passes=PASSES, student_passes=STUDENT_PASSES, n=f"{n:,}", least=FEWEST_STEPS,
@@ -89,7 +90,7 @@ rest_weight = "auto"
 spare = {spare}
 """
 PIXELS = """\
-# {steps} steps are at least 15 passes over the {n} labelled images; no "flip" for digits and text
+# {steps} steps are {passes} passes over the {n} labelled images; no "flip" for digits and text
 phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", augment = ["crop:4", "flip"] }}]
 """
 VECTORS = """\

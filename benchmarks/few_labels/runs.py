@@ -62,6 +62,7 @@ def run_world(
         weight = next((one.rest_weight for one in run.bases() if one.taken), config.recipe().rest_weight)
         for line in run.metrics():
             row = here | {"round": line["round"], "rest_weight": weight, "use": line["round"] == use}
+            row |= {"harm": bool(line.get("harm"))} if line["round"] else {}
             rows.append(row | {key: line.get(key) for key in KEYS} | {"seconds": seconds})
         if method == AUTO:
             alone = run.note("labels-alone")["metrics"]

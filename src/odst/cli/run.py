@@ -27,7 +27,8 @@ def run(
     change: Annotated[list[str] | None, Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")] = None,
     stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
     marks: Annotated[
-        list[Path] | None, Option(help="Of `odst review`: begins RUN-marked, which learns from them; RUN stays.")
+        list[Path] | None,
+        Option(metavar="FILE", help="Of `odst review`: begins RUN-marked, which learns from them; RUN stays."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,

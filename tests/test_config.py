@@ -20,6 +20,8 @@ def digits(**changes):
         ({"method.alpha": 99.8}, "The paper's 99.8 % is alpha = 0.998"),
         ({"method.name": "odts"}, "Did you mean 'odst'?"),
         ({"run.seed": "x"}, "run.seed"),
+        ({"data.val_in": [[1]]}, "data.val_in: input should be"),  # no key of it is called str
+        ({"method.ratio": ["x"]}, "method.ratio.0: input should be"),
         ({"training.phases": []}, "at least one phase"),
         ({"training.batch": 0}, "training.batch is from 1 to"),
     ],

@@ -33,10 +33,6 @@ def tried(recipe: Recipe, **options) -> list[Trial]:
     return list(trials(recipe, blob_world(), make_mlp, QUICK[0], **options))
 
 
-def trial(losses: list[float]) -> Trial:
-    return Trial("", 1.0, None, np.array(losses))  # type: ignore[arg-type]
-
-
 def test_a_fixed_weight_makes_one_base_and_auto_begins_with_the_labels_alone():
     assert [one.rest_weight for one in tried(ODST)] == [1.0]
     assert [one.rest_weight for one in tried(ODST, labels_alone=True)] == [0.0, 1.0]
@@ -47,12 +43,12 @@ def test_a_fixed_weight_makes_one_base_and_auto_begins_with_the_labels_alone():
 
 
 def test_a_base_holds_within_one_paired_standard_error_of_the_slack():
-    alone = trial([1.0, 1.0, 1.0, 1.0])
-    assert not_worse(trial([SLACK] * 4), alone)
-    assert not not_worse(trial([SLACK + 1e-6] * 4), alone)  # all worse by the same: no doubt about it
-    assert not_worse(trial([0.1, 2.0, 1.2, 1.2]), alone)  # worse on average, by less than a standard error
-    assert not not_worse(trial([1.5, 2.0, 1.2, 1.2]), alone)
-    assert not_worse(trial([SLACK]), trial([1.0])) and not not_worse(trial([1.2]), trial([1.0]))
+    alone = np.ones(4)
+    assert not_worse(np.full(4, SLACK), alone)
+    assert not not_worse(np.full(4, SLACK + 1e-6), alone)  # all worse by the same: no doubt about it
+    assert not_worse(np.array([0.1, 2.0, 1.2, 1.2]), alone)  # worse on average, by less than a standard error
+    assert not not_worse(np.array([1.5, 2.0, 1.2, 1.2]), alone)
+    assert not_worse(np.array([SLACK]), alone[:1]) and not not_worse(np.array([1.2]), alone[:1])
 
 
 def test_auto_takes_the_largest_weight_that_holds_and_else_says_so(monkeypatch, caplog):
@@ -251,6 +247,13 @@ def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
     assert "beside" not in "\n".join(forecast(own(place), place / "new").lines)
 
 
+def test_the_demo_says_which_weight_the_digits_have_and_that_ones_own_are_chosen(tmp_path: Path) -> None:
+    said = " ".join(
+        odst("demo", "--methods", "supervised", "--pool", "200", "--out", tmp_path / "demo", "-q").out.split()
+    )
+    assert "The digits keep the paper's rest_weight = 1" in said and '`odst init` writes "auto"' in said
+
+
 # bad input -------------------------------------------------------------------------------------------------------------------
 
 
@@ -261,9 +264,13 @@ def test_a_forecast_counts_what_is_tried_beside_the_rounds(place: Path) -> None:
         (["rest_weight=-1"], 'rest_weight is a number from 0 up, or "auto", got -1'),
         (["rest_weight=inf"], 'rest_weight is a number from 0 up, or "auto", got inf'),
         (["rest_weight=nan"], 'rest_weight is a number from 0 up, or "auto", got nan'),
+        (["rest_weight=true"], 'rest_weight is a number from 0 up, or "auto", got True'),
+        (["rest_weight=[1]"], 'rest_weight is a number from 0 up, or "auto", got [1]'),
+        (["labelled_copies=99999999999999999999"], "labelled_copies is a whole number from 1 to 1,000,000,000,000, got"),
         (["spare=1"], "spare is a share of val_in between 0 and 1"),
         (["pick=random"], "method.pick: input should be 'top' or 'spread', got 'random'"),
         (["promise=1", "pick=spread"], "promise is a share of related images between 0 and 1, such as 0.9, got 1"),
+        (["promise=90", "pick=spread"], "got 90. 90 % is promise = 0.9."),
         (["promise=-0.5", "pick=spread"], "promise is a share of related images between 0 and 1"),
         (["promise=0.9"], 'promise = 0.9. Set pick = "spread"'),
         (["promise=0.9", "alpha_out=0.98", "pick=spread"], "promise and alpha_out both set the out-threshold, got 0.9 and 0.98"),
@@ -278,4 +285,10 @@ def test_a_bad_weight_or_promise_is_one_line_and_nothing_is_written(changes, say
 def test_a_recipe_of_ones_own_is_checked_too() -> None:
     with pytest.raises(UserError, match="pick is"):
         Recipe(pick="best")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"labelled_copies is a whole number from 1 .* got 1\.5"):
+        Recipe(labelled_copies=1.5)  # type: ignore[arg-type]
+    for weight in (True, None, "0.3", [1]):
+        with pytest.raises(UserError, match="rest_weight is a number from 0 up"):
+            Recipe(rest_weight=weight)  # type: ignore[arg-type]
+    assert Recipe(rest_weight=np.float32(0.5)).weight == 0.5  # type: ignore[arg-type]
     assert json.dumps(Recipe().rest_weight) == "1.0" and Recipe().pick == "top" and Recipe().promise is None

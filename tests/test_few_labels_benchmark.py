@@ -9,8 +9,9 @@ import pytest
 from benchmarks.few_labels.conditions import conditions
 from benchmarks.few_labels.promise import summary
 from benchmarks.few_labels.runs import ALONE, AUTO, METHODS, PAPER, REGRESSION, ST, run_world
+from benchmarks.few_labels.shares import BOUND, ORDER, run_shares, shares_tables
 from benchmarks.few_labels.tables import WORLDS, Results, mean, tables
-from benchmarks.few_labels.worlds import CIFAR, PIXELS, write_vectors
+from benchmarks.few_labels.worlds import CIFAR, PIXELS, SHARES, World, write_vectors
 
 ROOT = Path(__file__).parent.parent
 CLASSES = [f"class{c}" for c in range(10)]
@@ -43,13 +44,13 @@ def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
         return one["x"], one["labels"]
 
 
-@pytest.mark.parametrize("name", CIFAR)
+@pytest.mark.parametrize("name", [*CIFAR, "100-33", "4000-2"])
 def test_a_world_has_its_sizes_shares_no_image_between_sets_and_is_the_same_again(
     name: str, features: Path, tmp_path: Path
 ) -> None:
     spare = write_vectors(name, 3, tmp_path / "a", features)
     write_vectors(name, 3, tmp_path / "b", features)
-    world, sets = CIFAR[name], {}
+    world, sets = (CIFAR | SHARES)[name], {}
     for role in ("labelled", "val_in", "pool"):
         x, labels = sets[role] = read(tmp_path / "a" / f"{role}.npz")
         assert all(
@@ -76,6 +77,33 @@ def test_one_world_is_run_by_every_method_with_the_config_of_odst_init(features:
     assert alone["error"] == st["error"] < 0.2  # the same model, and it has learnt
     assert next(row for row in rows if row["method"] == AUTO and row["round"] == 3)["related"] > 0.5
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_world_of_the_shares_is_run_by_all_methods_and_shown(features: Path, tmp_path: Path, monkeypatch) -> None:
+    for name, value in {"FEWEST_STEPS": 20, "FEWEST_STUDENT_STEPS": 20, "STUDENT_PASSES": 1}.items():
+        monkeypatch.setattr(f"odst.few_labels.{name}", value)
+    monkeypatch.setitem(SHARES, "100-10", World(100, 180, 1_800))
+    rows = run_shares("100-10", 0, data=tmp_path, features=features, out=tmp_path / "out")
+    assert {row["method"] for row in rows} == set(ORDER)
+    last = {row["method"]: row["error"] for row in rows}
+    assert last[BOUND] < last[ALONE]
+    written = shares_tables(rows)
+    assert "180 of 1,800 related" in written and f"| {BOUND} | {100 * last[BOUND]:.1f}, " in written
+
+
+def test_fewer_related_images_are_some_of_the_more_and_the_labelled_are_the_same(
+    features: Path, tmp_path: Path
+) -> None:
+    sets = {}
+    for name in ("400-33", "400-2"):
+        write_vectors(name, 1, tmp_path / name, features)
+        sets[name] = {role: read(tmp_path / name / f"{role}.npz") for role in ("labelled", "val_in", "pool")}
+    for role in ("labelled", "val_in"):
+        assert np.array_equal(sets["400-33"][role][0], sets["400-2"][role][0])
+    more, fewer = (
+        {row.tobytes() for row in x[np.isin(names, CLASSES)]} for x, names in (one["pool"] for one in sets.values())
+    )
+    assert fewer < more
 
 
 def made(world: str, seed: int, use: float, alone: float, od: float) -> list[dict]:

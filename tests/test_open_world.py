@@ -22,6 +22,7 @@ def test_the_short_benchmark_runs_every_job_and_writes_the_tables(tmp_path: Path
     rows = json.loads((tmp_path / "smoke" / "results.json").read_text())
     assert {(row["share"], row["method"]) for row in rows} >= {
         ("33", "odst"), ("33", "st-ot"), ("33", "bound"), ("sweep-6000", "st"), ("svhn", "st-cw"),
+        ("33", "fixmatch"), ("sweep-0", "openmatch"), ("sweep-6000", "pseudo"),
     }  # fmt: skip
     third = [row for row in rows if row["method"] == "odst" and row["round"] == 3]
     assert {row["share"] for row in third} == {"33", "sweep-0", "sweep-6000", "svhn"}

@@ -40,11 +40,13 @@ def world(seed: int, m: int, n_out: int, ties: bool) -> tuple[np.ndarray, np.nda
 def test_what_lies_above_is_what_benjamini_and_hochberg_reject(seed, m, n_out, promise, ties):
     pool, out = world(seed, m, n_out, ties)
     excluded = np.unique(stream(seed, "excluded").integers(m, size=m // 5))
-    tau, _ = promised(Predictions(pool, 1.0), OPEN, out, promise, excluded)
+    barred = stream(seed, "barred").integers([[m, 3]] * (m // 5), dtype=np.int64)  # a person has ruled these out
+    tau, _ = promised(Predictions(pool, 1.0), OPEN, out, promise, excluded, barred)
     (c, odds), (c_out, odds_out) = top_log_odds(pool, 1.0), top_log_odds(out, 1.0)
     inside = np.setdiff1d(np.arange(m), excluded)
     for k in range(3):
-        score = np.where(c == k, odds, -np.inf)[inside]  # another class's image is as unlikely as can be
+        may = (c == k) & ~np.isin(np.arange(m), barred[barred[:, 1] == k, 0])
+        score = np.where(may, odds, -np.inf)[inside]  # another class's image is as unlikely as can be
         score_out = np.where(c_out == k, odds_out, -np.inf)
         p = (1 + (score_out >= score[:, None]).sum(axis=1)) / (n_out + 1)
         rejected = false_discovery_control(p) <= (1 - promise) * (1 + 1e-9)

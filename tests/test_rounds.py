@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from odst.data.images import Pool
 from odst.evaluation.choice import BETTER, TOO_FEW, UNCLEAR, WORSE, Choice, choose
-from odst.evaluation.scoring import Scored, best_round, harm, selection_metrics
+from odst.evaluation.metrics import error
+from odst.evaluation.scoring import Scored, best_round, harm, mean_and_error, selection_metrics
 from odst.method.selection import Selection
+from odst.seeds import stream
 
 
 def scored(wrong, auroc, first=0, n=600):
@@ -52,16 +56,66 @@ def test_with_few_images_harm_is_a_likelihood_that_has_fallen():
         (66, 300, 600, False, UNCLEAR),  # worse by less than a standard error
         (66, 0, 600, True, WORSE),
         (50, 0, 600, False, BETTER),
-        (12, 0, 100, True, TOO_FEW),  # worse by a standard error, which is no verdict on so few
+        (12, 0, 100, False, TOO_FEW),  # worse by a standard error, which is no verdict on so few
         (11, 40, 100, False, TOO_FEW),
         (30, 0, 100, True, WORSE),
         (1, 0, 100, False, BETTER),
     ],
 )
-def test_labels_alone_are_used_where_the_best_round_is_worse_by_a_standard_error(wrong, first, n, alone, verdict):
+def test_labels_alone_are_used_where_the_best_round_clearly_errs_more(wrong, first, n, alone, verdict):
     before = scored(n // 10, 0.7, n=n)
     choice = choose([scored(wrong, 0.9, first=first, n=n)], before, np.zeros(n, int))
     assert (choice.round, choice.alone, choice.verdict) == (0, alone, verdict)
+
+
+def sure(n=100, wrong=10, fallen=0.0):
+    """Right ones the surer the later, and wrong ones; `fallen` brings unsure answers, none of them another one."""
+    logits = np.stack([np.linspace(2, 6, n), np.zeros(n)], axis=1)
+    logits[:wrong] *= -1
+    logits[wrong:, 0] *= np.linspace(1, 1 - fallen, n - wrong)
+    return Scored({"round": 0, "val_od_auroc": 0.9, "val_error": wrong / n}, {"val_in": logits})
+
+
+def test_a_round_that_harms_is_not_the_one_to_use():
+    """With few images its errors may be as few as before, and its likelihood gone: one message, not two."""
+    y = np.zeros(100, int)
+    base, student = sure(), sure(fallen=0.99)
+    student.metrics["round"] = 1
+    assert "the NLL on val_in rose" in harm(base, student, y)
+    assert choose([base, student], base, y).round == choose([base, student], None, y).round == 0
+    later, last = scored(30, 0.92), scored(29, 0.905)  # the last is less aware than its teacher, not than the base
+    later.metrics["round"], last.metrics["round"] = 1, 2
+    assert "val_od_auroc fell by 1.50" in harm(later, last, Y)
+    assert choose([scored(60, 0.9), later, last], scored(60, 0.7), Y).round == 1
+
+
+def test_on_few_images_labels_alone_are_used_where_the_round_is_less_likely_than_auto_allows():
+    y = np.zeros(100, int)
+    assert choose([sure(fallen=0.99)], sure(), y) == Choice(0, alone=True, verdict=TOO_FEW)
+    assert choose([sure(fallen=0.1)], sure(), y) == Choice(0, alone=False, verdict=TOO_FEW)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**16), st.sampled_from([5, 16, 80, 300, 600]), st.booleans())
+def test_what_is_to_be_used_never_contradicts_what_is_said_of_it(seed, n, holds):
+    rng = stream(seed, "choice")
+    y = rng.integers(3, size=n)
+    made = []
+    for t, sharp in enumerate(rng.uniform(0.5, 4, size=5)):
+        logits = rng.normal(size=(n, 3)) + sharp * np.eye(3)[y]
+        metrics = {"round": t, "val_od_auroc": float(rng.uniform(0.85, 0.95)), "val_error": error(logits, y)}
+        made.append(Scored(metrics, {"val_in": logits}))
+    *rounds, alone = made
+    choice = choose(rounds, alone, y, holds=holds)
+    assert choice.round == 0 or harm(rounds[choice.round - 1], rounds[choice.round], y) is None
+    assert not (choice.verdict == WORSE and not choice.alone) and not (choice.verdict == BETTER and choice.alone)
+
+
+def test_one_more_wrong_image_is_not_more_than_a_standard_error_of_any_number():
+    for n in range(2, 700):
+        more, spread = mean_and_error(np.eye(1, n)[0])
+        assert more <= spread, n  # they are equal, but for rounding
+    assert harm(scored(60, 0.9), scored(61, 0.9), Y) is None
 
 
 def test_beside_labels_alone_the_latest_round_that_is_as_good_as_the_best_is_taken():

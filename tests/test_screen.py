@@ -38,6 +38,8 @@ def test_a_runs_table_marks_the_round_to_use() -> None:
     lines = shown(rounds_table("odst", metrics([0.2, 0.1], [0.9, 0.9]), best=1))
     assert [line.split()[0] for line in lines[2:4]] == ["0", "1*"]
     assert lines[-1] == "* the one to use"
+    both = shown(rounds_table("odst", metrics([0.2, 0.1], [0.9, 0.9], harm=1), best=1))
+    assert both[3].split()[0] == "1*!"  # a run of an older odst may say so
 
 
 def test_a_run_ends_with_commands_for_its_own_folder() -> None:

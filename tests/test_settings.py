@@ -1,6 +1,7 @@
 """What `odst init` computes from the sizes of the sets, and says beside it."""
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -47,16 +48,26 @@ def test_trainings_on_vectors_follow_the_number_of_labels():
     assert [one["phases"][0]["steps"] for one in written(SMALL)["training"]["students"]] == [600, 600, 600]
 
 
+def test_a_training_on_pixels_says_how_many_passes_it_is():
+    assert "# 300 steps are 300 passes over the 64 labelled images" in training(replace(SMALL, n=64, vectors=False))
+    assert "# 3000 steps are 4 passes over the 50,000 labelled" in training(replace(SMALL, n=50_000, vectors=False))
+
+
 def test_the_arithmetic_stands_beside_the_numbers():
     text, values = method(SMALL), written(SMALL)["method"]
     assert values["rest_weight"] == "auto" and values["spare"] == 0.9 and values["max_copies"] == 1
     assert (values["alpha_in"], values["alpha_out"]) == (0.9, 0.99867)
     assert "300 images, 30 a class" in text and "29 above it without" in text
     assert "(1 - alpha_out)·15,000 = 20 unrelated images" in text and "k = 5·100/10 = 50" in text
-    assert "A larger val_out makes the threshold surer" in text
+    assert "A larger val_out makes the threshold surer" in text and "one in ten may be wrong" in text
+    assert "1 - max(min(2·100/10, 50)/15,000, 1/2,500)" in text
     few = method(Sizes(n=400, K=10, m=30_000, n_in=80, n_out=100, vectors=False))
     assert (
         "100 images cannot say less; 600 would bring it down to 50." in few
         and "max_copies = 3" in few
         and "spare = 0.5" in few
+    )
+    assert (
+        "alpha_in = 0.875" in few
+        and "one may be wrong, 1 - 10/80 (at least 0.5); with 100 images it would be 0.9" in few
     )

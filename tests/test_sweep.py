@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.open_world.conditions import World, conditions
 from benchmarks.open_world.jobs import Job, jobs, known_jobs, schedule
+from benchmarks.open_world.peers import budget, peer_table, peers
 from benchmarks.open_world.sweep import ALONE, area, curve, last_rounds, slope, sweep_tables
 from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
 
@@ -59,6 +61,7 @@ def test_a_third_of_the_large_world_is_related(sets) -> None:
 def row(world: str, method: str, seed: int, t: int, error: float) -> dict:
     return {
         "share": world, "method": method, "seed": seed, "round": t, "error": error, "od_auroc": 0.8, "related": 0.5, "correct": 0.4,
+        "images": 1_000, "seconds": 60,
     }  # fmt: skip
 
 
@@ -91,9 +94,12 @@ def test_labels_alone_and_the_bound_do_not_depend_on_the_pool(rows) -> None:
 
 
 def test_a_curve_with_a_gap_has_neither(rows) -> None:
-    some = [one for one in rows if one["share"] != "sweep-6000"]
-    line = next(line for line in sweep_tables(some).splitlines() if line.startswith("| st |"))
-    assert line.endswith("| – | – |")
+    def line(without: str) -> str:
+        some = [one for one in rows if one["share"] != without]
+        return next(line for line in sweep_tables(some).splitlines() if line.startswith("| st |"))
+
+    assert line("sweep-6000").endswith("| – | – | – | – |")
+    assert line("sweep-1500").endswith("| – | – | 32.8 | +3.00 |")  # as a peer's, which starts at 6,000
 
 
 def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path) -> None:
@@ -113,3 +119,44 @@ def test_the_schedule_is_in_epochs_and_a_bound_trains_as_a_student_does() -> Non
     assert total == [40, 120, 20]
     assert longer["training.students"] == plain["training.students"]
     assert [p["augment"] for p in schedule(augment=["crop:4"])["training.phases"]] == [["crop:4"]] * 2
+
+
+def test_a_peer_sees_as_many_images_as_odst_in_its_world_and_from_its_seed(rows) -> None:
+    job = Job("sweep-0", "fixmatch", "fixmatch", 1)
+    chain = [row("sweep-0", "odst", seed, t, 0.2) | {"images": 100 + seed} for seed in (0, 1) for t in (0, 3)]
+    assert budget(job, rows + chain) == 101
+    with pytest.raises(UserError, match="sweep-0/fixmatch/1: it is to see as many images as sweep-0/odst/1, and that"):
+        budget(job, rows + chain[:2])
+
+
+def test_peers_stand_beside_the_last_rounds_of_odst(rows) -> None:
+    assert peer_table(rows) == ""
+    seen = {"images": 1_250_000, "seconds": 600}
+    chain = [row("sweep-0", "odst", 0, t, 0.2 - 0.01 * t) | seen for t in range(4)]
+    peer = [row("sweep-0", "openmatch", 0, 0, 0.25) | seen | {"own_od_auroc": 0.9}]
+    written = peer_table(rows + chain + peer)
+    assert "| odst | 17.0 | 80.0 | 80.0 | 50.0 | 40.0 | 1.25 | 10 |" in written
+    assert "| openmatch | 25.0 | 80.0 | 90.0 | 50.0 | 40.0 | 1.25 | 10 |" in written
+    assert len({str(job) for job in peers()} & {str(job) for job in jobs()}) == 0
+
+
+def test_what_must_hold_is_said_with_its_numbers_and_what_does_not_is_told(rows) -> None:
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows)}
+    assert said == {}  # nothing of odst there
+    chain = [
+        row("33", name, 0, t, start - fall * t) | {"val_error": 0.1}
+        for name, start, fall in (("odst", 0.3, 0.02), ("st", 0.28, 0.0), ("st-ot", 0.28, 0.01))
+        for t in range(4)
+    ]
+    chain += [row("33", "bound", 0, 0, 0.18) | {"val_error": 0.1}]
+    flat = [row(world, "odst", 0, 3, 0.39) | {"val_error": 0.1} for world in SWEEP]
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows + chain + flat)}
+    assert said["33 %: by at least 3.5 points"] == (True, "6.0")
+    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 25.0")
+    assert said["33 %: OD-AUROC at least 10 points above st's"] == (False, "80.0 against 80.0")
+    assert World(chain, "33").gap_closed("odst") == pytest.approx(40)
+    assert said["sweep: odst at most 0.5 points above labels alone"] == (
+        True,
+        "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0",
+    )
+    assert said["sweep: the slope of odst below st's"][0] and not said["sweep: the area of odst below st's"][0]

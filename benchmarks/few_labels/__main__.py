@@ -21,8 +21,9 @@ from benchmarks.few_labels.conditions import conditions, ratio
 from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
 from benchmarks.few_labels.runs import begin, run_world
+from benchmarks.few_labels.shares import run_shares, shares_tables
 from benchmarks.few_labels.tables import Results, tables
-from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS
+from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS, SHARES
 from benchmarks.measuring import conclude
 from odst.data.named.download import data_folder
 from odst.errors import UserError
@@ -31,6 +32,7 @@ from odst.files import write_json, write_text
 SEEDS = range(5)
 PROMISES = [("400", 0.8, 20), ("400", 0.9, 20), ("400-rare", 0.9, 1)]  # world, share, seeds
 COSTS = [(DIGITS, 5), (OPEN, 1)]  # world, seeds
+SHARES_SEEDS = range(10)
 
 
 def main() -> None:
@@ -48,7 +50,9 @@ def main() -> None:
     kept = options.features or data_folder() / "benchmarks" / "few_labels"
     file = out / "results.json"
     results: dict[str, Any] = (
-        json.loads(file.read_text()) if file.exists() else {"done": [], "rows": [], "promise": [], "costs": []}
+        json.loads(file.read_text())
+        if file.exists()
+        else {"done": [], "rows": [], "promise": [], "costs": [], "shares": []}
     )
     if features.missing(kept):
         results["features_seconds"] = round(features.make(Path(options.data), kept))
@@ -61,7 +65,7 @@ def main() -> None:
             if options.only in name and name not in results["done"]
         ]
         for (part, name), job in waiting:
-            results[part] += job.result()
+            results.setdefault(part, []).extend(job.result())
             results["done"].append(name)
             write_json(file, results)
             print(f"{name} ({len(results['done'])} done)", flush=True)
@@ -81,12 +85,14 @@ def jobs(quick: bool) -> list[tuple[str, str, Callable[..., list[dict[str, Any]]
         for seed in range(seeds)
     ]
     costs = [("costs", f"{world}/{seed}", run_costs, (world, seed)) for world, seeds in COSTS for seed in range(seeds)]
-    return [*rows, *promise, *costs]
+    shares = [("shares", f"{world}/{seed}", run_shares, (world, seed)) for seed in SHARES_SEEDS for world in SHARES]
+    return [*rows, *promise, *costs, *shares]
 
 
 def show(results: dict[str, Any], out: Path) -> None:
     write_text(out / "tables.md", tables(results))
     print((out / "tables.md").read_text())
+    print(shares_tables(results.get("shares", [])))
     for sentence, fine, said in conditions(results):
         print(f"{'met' if fine else 'NOT MET'}: {sentence}: {said}")
     found = Results(results["rows"])

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from odst.run.execution import execute
 from odst.run.preparation import prepare
 
 ALONE, REGRESSION, ST, PAPER, AUTO = "labels alone", "logistic regression", "st", "odst, weight 1", "odst, auto"
-METHODS: dict[str, dict[str, Any]] = {
+Methods = dict[str, dict[str, Any]]  # what each changes in the config that `odst init` has written
+METHODS: Methods = {
     AUTO: {},
     # eq. (1) and eq. (3) as the paper has them: all of the pool, every image once, the same weight
     PAPER: {"method.rest_weight": 1.0, "method.spare": None, "method.labelled_copies": 1, "run.labels_alone": False},
@@ -35,8 +37,10 @@ def begin(threads: int) -> None:
     logging.getLogger("odst").setLevel(logging.ERROR)
 
 
-def run_world(world: str, seed: int, *, data: Path, features: Path, out: Path) -> list[dict[str, Any]]:
-    """The rows of every method; the files and runs are gone afterwards."""
+def run_world(
+    world: str, seed: int, more: Callable[[Path], Methods] | None = None, *, data: Path, features: Path, out: Path
+) -> list[dict[str, Any]]:
+    """The rows of every method, and of those that `more` says for the world's folder; the files and runs are gone afterwards."""
     folder = out / f"{world}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     if world in (PHOTOS, PIXELS):
@@ -45,10 +49,11 @@ def run_world(world: str, seed: int, *, data: Path, features: Path, out: Path) -
         write_vectors(world, seed, folder, features)
     backbone = "none" if world == PIXELS else None
     begin_project(folder, {}, folder / "project", size=None, seed=seed, backbone=backbone)
+    methods = METHODS if more is None else METHODS | more(folder)
     rows: list[dict[str, Any]] = []
-    for method in (AUTO,) if world == PIXELS else METHODS:  # a model takes minutes by pixels
+    for method in (AUTO,) if world == PIXELS else methods:  # a model takes minutes by pixels
         here = {"world": world, "seed": seed, "method": method}
-        changes = METHODS[method] | {"run.seed": seed, "data.pool_truth": True}
+        changes = methods[method] | {"run.seed": seed, "data.pool_truth": True}
         config = read_config(str(folder / "project" / "odst.toml"), changes)
         start = time.perf_counter()
         execute(config, folder / "runs" / method)
@@ -57,6 +62,7 @@ def run_world(world: str, seed: int, *, data: Path, features: Path, out: Path) -
         weight = next((one.rest_weight for one in run.bases() if one.taken), config.recipe().rest_weight)
         for line in run.metrics():
             row = here | {"round": line["round"], "rest_weight": weight, "use": line["round"] == use}
+            row |= {"harm": bool(line.get("harm"))} if line["round"] else {}
             rows.append(row | {key: line.get(key) for key in KEYS} | {"seconds": seconds})
         if method == AUTO:
             alone = run.note("labels-alone")["metrics"]

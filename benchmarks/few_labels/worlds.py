@@ -33,6 +33,12 @@ CIFAR = {
     "1,000": World(1_000, 3_000, 32_000),
     "4,000": World(4_000, 14_000, 42_000),
 }
+# A pool of one size with ever fewer related images; the labelled ones of one number are the same in all three
+SHARES = {
+    f"{n}-{share}": World(n, related, 18_000)
+    for n in (100, 400, 1_000, 4_000)
+    for share, related in ((33, 6_000), (10, 1_800), (2, 360))
+}
 PHOTOS, PIXELS = (
     "photos",
     "photos-pixels",
@@ -43,12 +49,13 @@ PER_SCENE = 20  # labelled, and as many for val_in
 
 def write_vectors(name: str, seed: int, folder: Path, features: Path) -> Vectors:
     """The files of a CIFAR world in `folder`; returns the CIFAR-10 training images that no set of it has taken."""
-    world = CIFAR[name]
+    world = (CIFAR | SHARES)[name]
+    deal_name = name if name in CIFAR else f"shares of {world.labelled}"
     task, other = load("cifar10", features), load("cifar100", features)
     classes = np.unique(task.names)
     sizes = [n // len(classes) for n in (world.labelled, world.val_in, world.related)]
-    labelled, val_in, related, spare = (task.where(rows) for rows in deal(task.names, classes, sizes, seed, name))
-    some = stream(seed, "few labels", name, "unrelated").permutation(len(other))[: world.pool - world.related]
+    labelled, val_in, related, spare = (task.where(rows) for rows in deal(task.names, classes, sizes, seed, deal_name))
+    some = stream(seed, "few labels", deal_name, "unrelated").permutation(len(other))[: world.pool - world.related]
     unrelated = other.where(np.sort(some))
     order = stream(seed, "few labels", "pool").permutation(world.pool)
     pool = Vectors(

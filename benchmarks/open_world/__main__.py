@@ -9,7 +9,7 @@ there, on the built-in world otherwise.
 import argparse
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.open_world.conditions import conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import jobs, known_jobs, run
+from benchmarks.open_world.jobs import Job, jobs, known_jobs, run
+from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
 from benchmarks.open_world.sweep import draw_sweep, sweep_tables
 from benchmarks.open_world.tables import tables
 from benchmarks.open_world.world import Set, build, cifar_sets, cut, svhn_sets
@@ -48,29 +50,42 @@ def main() -> None:
         sys.argv = ["odst", "demo", "--out", str(out), "--methods", "odst,st", "--quiet"]
         odst()
         return
-    wanted = [
-        job
-        for job in jobs()
-        if options.only in str(job)
-        and not (options.smoke and (job.seed or job.world in SMOKE_WITHOUT))
-        and (data or job.world != "svhn")
-    ]
+
+    def wanted(job: Job) -> bool:
+        small = not (job.seed or job.world in SMOKE_WITHOUT)
+        return options.only in str(job) and (small or not options.smoke) and (data is not None or job.world != "svhn")
+
+    own, others = [job for job in jobs() if wanted(job)], [job for job in peers() if wanted(job)]
     with bars():
-        build_worlds({job.world for job in wanted}, data, out, options.smoke)
+        build_worlds({job.world for job in own + others}, data, out, options.smoke)
     known = known_jobs(options.known)
-    rows = [row for name, own in known.items() if name in {str(job) for job in jobs()} for row in own]
+    names = {str(job) for job in (*jobs(), *peers())}
+    rows = [row for name, some in known.items() if name in names for row in some]
     threads = max(1, (os.cpu_count() or 1) // options.workers)
     with ProcessPoolExecutor(
         options.workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as workers:
-        waiting = [(job, workers.submit(run, job, out, options.smoke)) for job in wanted if str(job) not in known]
-        for job, done in waiting:
-            rows += done.result()
-            print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
-            write_json(out / "results.json", rows)
-    write_text(out / "tables.md", tables(rows) + "\n" + sweep_tables(rows))
+
+        def finish(waiting: list[tuple[Job, Future[list[dict[str, Any]]]]]) -> None:
+            for job, done in waiting:
+                rows.extend(done.result())
+                print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
+                write_json(out / "results.json", rows)
+
+        smoke = options.smoke
+        finish([(job, workers.submit(run, job, out, smoke)) for job in own if str(job) not in known])
+        finish(
+            [
+                (job, workers.submit(run_peer, job, budget(job, rows), out, smoke))
+                for job in others
+                if str(job) not in known
+            ]
+        )
+    write_text(out / "tables.md", "\n".join([tables(rows), sweep_tables(rows), peer_table(rows)]))
     draw(rows, out)
     print((out / "tables.md").read_text())
+    for sentence, fine, said in conditions(rows):
+        print(f"{'met' if fine else 'NOT MET'}: {sentence}: {said}")
     print(f"open_world ratio={difference(rows):.3g} anchor=st-error-of-the-third-round")
 
 

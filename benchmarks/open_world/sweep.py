@@ -13,7 +13,8 @@ from benchmarks.open_world.world import SIDES, SWEEP
 
 ALONE = "labels alone"
 MEASURES = {"error": "error, %", "od_auroc": "OD-AUROC, %", "related": "related, %", "correct": "correct, %"}
-FIRST = 1_500  # unrelated images from which the slope is taken: the closed world has no logarithm
+# Unrelated images from which area and slope are taken: the closed world has no logarithm, and peers have no smaller number
+FIRST, PEERS_FIRST = 1_500, 6_000
 
 Rows = list[dict[str, Any]]
 
@@ -42,18 +43,23 @@ def curve(rows: Rows, method: str, key: str) -> dict[int, float]:
     return found
 
 
-def area(points: dict[int, float]) -> float:
+def area(points: dict[int, float], first: int = FIRST) -> float:
     """The mean height of a curve over log10(unrelated) from the first number up: what it costs on the way."""
-    x = np.log10([n for n in points if n >= FIRST])
-    y = np.array([height for n, height in points.items() if n >= FIRST])
+    x, y = part(points, first)
     return float(trapezoid(y, x) / (x[-1] - x[0])) if len(x) > 1 else float("nan")
 
 
-def slope(points: dict[int, float]) -> float:
+def slope(points: dict[int, float], first: int = FIRST) -> float:
     """Points per tenfold more unrelated images, by least squares."""
-    x = np.log10([n for n in points if n >= FIRST])
-    y = [height for n, height in points.items() if n >= FIRST]
+    x, y = part(points, first)
     return float(np.polyfit(x, y, 1)[0]) if len(x) > 1 else float("nan")
+
+
+def part(points: dict[int, float], first: int) -> tuple[np.ndarray, np.ndarray]:
+    """A curve from a number up, over the logarithm; empty where it has a gap there."""
+    if not {n for n in SWEEP.values() if n >= first} <= points.keys():
+        return np.empty(0), np.empty(0)
+    return np.log10([n for n in points if n >= first]), np.array([y for n, y in points.items() if n >= first])
 
 
 def methods(rows: Rows) -> list[str]:
@@ -75,16 +81,23 @@ def sweep_tables(every: Rows) -> str:
                 cell([row[key] for row in rows if (row["share"], row["method"]) == (world, method) and row[key] is not None], key)
                 for world in SWEEP
             ]  # fmt: skip
-            figures = [f"{area(points):.1f}", f"{slope(points):+.2f}"] if len(points) == len(SWEEP) else ["–", "–"]
+            figures = []
+            for first in (FIRST, PEERS_FIRST):
+                figures += [shown(area(points, first), ".1f"), shown(slope(points, first), "+.2f")]
             lines.append([method, *cells, *figures])
         if lines:
-            columns = ["method", *(f"{n:,} unrelated" for n in SWEEP.values()), "area", "slope"]
+            headings = [f"{what} from {first:,}" for first in (FIRST, PEERS_FIRST) for what in ("area", "slope")]
+            columns = ["method", *(f"{n:,} unrelated" for n in SWEEP.values()), *headings]
             parts.append(f"**{heading}**\n\n{table(columns, lines)}\n")
     return (
         "\n".join(["## 1,000 labelled and 3,000 related images among ever more unrelated ones\n", *parts])
         if parts
         else ""
     )
+
+
+def shown(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "–"
 
 
 def draw_sweep(every: Rows, file: Path) -> None:

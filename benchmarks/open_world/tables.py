@@ -55,7 +55,7 @@ PAPER: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
 def tables(rows: list[dict[str, Any]]) -> str:
     parts = []
     for world in TITLES:
-        here = [row for row in rows if row["share"] == world]
+        here = [row for row in rows if row["share"] == world and "settings" not in row]  # a peer's row has its settings
         if not here:
             continue
         parts.append(f"## {TITLES[world]}\n")

@@ -63,7 +63,7 @@ class ODSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn; images have H·W·3 features
     model_ : the network of the chosen round
     rounds_ : one dict per round: val_error, val_od_auroc, temperature, and of its selection selected, above, repeats
-    round_ : the chosen one: the latest as good as the best on val_in; or "labels-alone"
+    round_ : the chosen one: the latest that does no harm and is as good as the best on val_in; or "labels-alone"
     labels_alone_ : the same of the labelled rows alone, and the verdict on the best round beside them; None without
     rest_weight_ : the weight that was taken
     temperature_ : that divides the chosen round's logits

@@ -156,7 +156,7 @@ def trials(
         if alone is not None and recipe.spare is not None and weight not in made and U is data.pool:
             U = _without(alone.base, U, recipe.spare, device, scratch and scratch / alone.name)
         trial = fit(trial_name(weight) if auto else "", weight, U)
-        yield (trial := replace(trial, holds=not auto or alone is None or not_worse(trial, alone)))
+        yield (trial := replace(trial, holds=not auto or alone is None or not_worse(trial.losses, alone.losses)))
         if trial.holds:
             return
     log.warning(
@@ -188,8 +188,8 @@ def spared(alone: Round, U: Pool, share: float, device: str = "cpu", scratch: Pa
     return np.setdiff1d(np.concatenate(parts), U.excluded)
 
 
-def not_worse(one: Trial, alone: Trial) -> bool:
-    """Whether its loss on val_in is at most one paired standard error above the slack that the labels alone give it."""
-    worse = one.losses - SLACK * alone.losses
+def not_worse(losses: np.ndarray, alone: np.ndarray) -> bool:
+    """Whether these losses of val_in are at most one paired standard error above the slack that the labels alone give them."""
+    worse = losses - SLACK * alone
     error = worse.std(ddof=1) / np.sqrt(len(worse)) if len(worse) > 1 else 0.0
     return bool(worse.mean() <= error)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 from odst.errors import UserError
@@ -49,14 +50,10 @@ class Recipe:
             raise UserError(
                 f"damping is between 0 (soft labels) and 1 (uniform), got {self.damping:g}. The paper uses 0.5."
             )
-        if self.labelled_copies < 1:
-            raise UserError(f"labelled_copies is at least 1, got {self.labelled_copies}. The paper uses 1.")
-        weight = self.rest_weight
-        if weight != "auto" and (isinstance(weight, str) or not 0 <= weight < math.inf):
-            raise UserError(
-                f'rest_weight is a number from 0 up, or "auto", got {weight!r}. The paper uses 1, and 0 for st; "auto" is '
-                "for few labels."
-            )
+        copies = self.labelled_copies
+        if not isinstance(copies, Integral) or not 1 <= copies <= MOST:
+            raise UserError(f"labelled_copies is a whole number from 1 to {MOST:,}, got {copies}. The paper uses 1.")
+        check_weight(self.rest_weight)
         if self.spare is not None and not 0 < self.spare < 1:
             raise UserError(f"spare is a share of val_in between 0 and 1, such as 0.9, got {self.spare:g}.")
         if self.pick not in ("top", "spread"):
@@ -79,7 +76,10 @@ class Recipe:
         if self.promise is None:
             return
         if not 0 < self.promise < 1:
-            raise UserError(f"promise is a share of related images between 0 and 1, such as 0.9, got {self.promise:g}.")
+            percent = f" {self.promise:g} % is promise = {self.promise / 100:g}." if 1 < self.promise < 100 else ""
+            raise UserError(
+                f"promise is a share of related images between 0 and 1, such as 0.9, got {self.promise:g}.{percent}"
+            )
         if self.alpha_out is not None:
             raise UserError(
                 f"promise and alpha_out both set the out-threshold, got {self.promise:g} and {self.alpha_out:g}. Leave one out."
@@ -126,6 +126,17 @@ class Recipe:
                 f"k = ratio[{t}]·n/K = {self.ratio[t]:g}·{n}/{K} rounds to 0 images a class. Raise method.ratio or set method.k."
             )
         return k
+
+
+def check_weight(weight: object) -> None:
+    """What rest_weight may be."""
+    if weight != "auto" and (
+        isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf
+    ):
+        raise UserError(
+            f'rest_weight is a number from 0 up, or "auto", got {weight!r}. The paper uses 1, and 0 for st; "auto" is for few '
+            "labels."
+        )
 
 
 ODST = Recipe()

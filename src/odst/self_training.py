@@ -93,7 +93,7 @@ def admission(recipe: Recipe, p: Predictions, teacher: Round, U: Pool) -> tuple[
     if recipe.promise is None or not recipe.out_threshold:
         return teacher.thresholds.tau, {}
     assert teacher.logits_out is not None  # check_data has seen to it
-    return promised(p, teacher.thresholds.inside, teacher.logits_out, recipe.promise, U.excluded)
+    return promised(p, teacher.thresholds.inside, teacher.logits_out, recipe.promise, U.excluded, U.barred)
 
 
 def announce(I: Selection, recipe: Recipe, data: Data, teacher: Round) -> bool:

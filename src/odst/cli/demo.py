@@ -10,6 +10,10 @@ from odst.cli.results import AsJson, show
 
 # T ∪ val_in with true labels: val_in's labels outnumber T's, so it stands beside the methods
 REFERENCE = "supervised+val_in"
+WEIGHT = (
+    "The digits keep the paper's rest_weight = 1: the base pays for it and the students win it back. For few labels of your own "
+    '`odst init` writes "auto", which leaves the weight to val_in.'
+)
 
 
 @app.command()
@@ -66,4 +70,6 @@ def demo(
         f"{100 * reference['error']:.1f} % error and OD-AUROC {100 * reference['od_auroc']:.1f}."
     )
     shown = [comparison(f"{world}, seed {seed}", metrics), Text(scale), f"Open {page.resolve()}"]
+    if world == "digits":
+        shown.insert(2, Text(WEIGHT))
     show(as_json, {"runs": metrics, "reference": reference, "page": page.resolve()}, shown, console)

@@ -154,7 +154,7 @@ def comparison(title: str, runs: dict[str, list[dict[str, Any]]]) -> Table:
 
 
 def _round(one: dict[str, Any], mark: str = " ") -> str:
-    return f"{one['round']}[red]![/]" if one.get("harm") else f"{one['round']}{mark}"
+    return f"{one['round']}{mark.strip()}[red]![/]" if one.get("harm") else f"{one['round']}{mark}"
 
 
 def _with_legend(table: Table, metrics: list[dict[str, Any]], *more: str) -> Table:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from odst.evaluation.metrics import wrong
-from odst.evaluation.scoring import FEW, Scored, aware, best_round, mean_and_error
+from odst.evaluation.scoring import FEW, Scored, aware, best_round, harm, losses, mean_and_error
+from odst.few_labels import not_worse
 
 BETTER, WORSE = "better by more than a standard error", "worse by more than a standard error"
 UNCLEAR, TOO_FEW = "no clear difference", "too few to tell"
@@ -19,26 +20,26 @@ class Choice:
 
 
 def choose(rounds: list[Scored], alone: Scored | None, y: np.ndarray, *, holds: bool = True) -> Choice:
-    """The best round; where labels alone stand beside it, the latest that is as good: no worse than it by more than one paired
-    standard error of the val_error, and no less aware.
+    """The best round that does not harm; where labels alone stand beside it, the latest that is as good: it does not harm, is
+    no less aware, and by what harm goes by no worse than the best by more than one paired standard error.
 
-    Labels alone are used where that round is worse than they are by more than one standard error. Where no weight of the
-    rest `holds`, it must be better by that much.
+    Labels alone are used where it clearly has more errors than they have. Where that is not clear they are used if no
+    weight of the rest `holds`, or if few images show it to be less likely than `auto` allows a base to be.
     """
-    best = best_round([one.metrics for one in rounds])
+    harmless = [t for t, one in enumerate(rounds) if t == 0 or harm(rounds[t - 1], one, y) is None]
+    metrics = [rounds[t].metrics for t in harmless]
     if alone is None:
-        return Choice(best, alone=False)
-
-    def worse(one: Scored, other: Scored) -> tuple[float, float]:
-        return mean_and_error(wrong(one.logits["val_in"], y) - wrong(other.logits["val_in"], y))
-
-    for t in range(len(rounds) - 1, best, -1):
-        more, error = worse(rounds[t], rounds[best])
-        if more <= error and aware(rounds[best].metrics, rounds[t].metrics):
-            best = t
-            break
-    more, error = worse(rounds[best], alone)
-    return Choice(best, more > error if holds else more >= -error, verdict(more, error, len(y)))
+        return Choice(best_round(metrics), alone=False)
+    loss = {t: losses(rounds[t], y) for t in harmless}
+    best = latest = best_round(metrics, [float(loss[t].mean()) for t in harmless])
+    for t in harmless:
+        more, error = mean_and_error(loss[t] - loss[best])
+        if t > best and more <= error and aware(rounds[best].metrics, rounds[t].metrics):
+            latest = t
+    more, error = mean_and_error(wrong(rounds[latest].logits["val_in"], y) - wrong(alone.logits["val_in"], y))
+    said = verdict(more, error, len(y))
+    doubtful = not holds or (len(y) < FEW and not not_worse(loss[latest], losses(alone, y)))
+    return Choice(latest, said == WORSE or (said != BETTER and doubtful), said)
 
 
 def verdict(worse: float, error: float, n: int) -> str:

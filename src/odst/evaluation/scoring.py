@@ -1,5 +1,6 @@
 """A round -> its line in metrics.jsonl, and the verdict on a student: does it harm, which round is best."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from odst.method.selection import Selection
 from odst.rounds import Round
 
 AUROC_SLACK = 0.01  # a student may lose one point of val_od_auroc
-FEW = 500  # val_in images: with fewer, one image is too large a step of the error, and harm goes by the NLL
+NEAR = 1 + 1e-9
+FEW = 500  # val_in images: with fewer, one image is too large a step of the error, and harm and choice go by the NLL
 
 
 @dataclass(frozen=True)
@@ -78,34 +80,41 @@ def selection_metrics(I: Selection | None, pool: Pool | None, classes: tuple[str
 def harm(teacher: Scored, student: Scored, y: np.ndarray) -> str | None:
     """What is worse about the student, in words: its val_error by more than one paired standard error (on few images its
     calibrated NLL), or its val_od_auroc by more than a point. None where nothing is."""
-    before, after = teacher.logits["val_in"], student.logits["val_in"]
-    if len(y) < FEW:
-        worse, error = mean_and_error(calibrated_losses(after, y) - calibrated_losses(before, y))
-        if worse > error:
-            return f"the NLL on val_in rose by {worse:.3f}, more than one standard error ({error:.3f})"
-    else:
-        worse, error = mean_and_error(wrong(after, y) - wrong(before, y))
-        if worse > error:
-            return f"val_error rose by {100 * worse:.2f} points, more than one standard error ({100 * error:.2f})"
+    worse, error = mean_and_error(losses(student, y) - losses(teacher, y))
+    if worse > error and len(y) < FEW:
+        return f"the NLL on val_in rose by {worse:.3f}, more than one standard error ({error:.3f})"
+    if worse > error:
+        return f"val_error rose by {100 * worse:.2f} points, more than one standard error ({100 * error:.2f})"
     aware, unaware = teacher.metrics["val_od_auroc"], student.metrics["val_od_auroc"]
     if aware is not None and unaware < aware - AUROC_SLACK:
         return f"val_od_auroc fell by {100 * (aware - unaware):.2f} points, more than one"
     return None
 
 
+def losses(one: Scored, y: np.ndarray) -> np.ndarray:
+    """Of each val_in image what harm and the choice of a round go by: whether it is wrong, or with few of them its calibrated
+    NLL, which is finer."""
+    logits = one.logits["val_in"]
+    return calibrated_losses(logits, y) if len(y) < FEW else wrong(logits, y)
+
+
 def mean_and_error(differences: np.ndarray) -> tuple[float, float]:
-    """Of paired differences the mean and its standard error; 0 for a single one, which says nothing of it."""
+    """Of paired differences the mean and its standard error; 0 for a single one, which says nothing of it.
+
+    One more wrong image is exactly one standard error: NEAR makes it no more than that, however the two were rounded.
+    """
     n = len(differences)
-    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+    return float(differences.mean()), float(NEAR * differences.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
 
 
-def best_round(metrics: list[dict[str, Any]]) -> int:
-    """The round with the lowest val_error (of equals the later) among those that do not give up val_od_auroc for it."""
-    best = metrics[0]
-    for one in metrics[1:]:
-        if one["val_error"] <= best["val_error"] and aware(best, one):
-            best = one
-    return int(best["round"])
+def best_round(metrics: list[dict[str, Any]], losses: Sequence[float] | None = None) -> int:
+    """The round with the lowest val_error (or loss; of equals the later) among those that do not give up val_od_auroc for it."""
+    measured = [one["val_error"] for one in metrics] if losses is None else losses
+    best = 0
+    for t in range(1, len(metrics)):
+        if measured[t] <= measured[best] and aware(metrics[best], metrics[t]):
+            best = t
+    return int(metrics[best]["round"])
 
 
 def aware(before: dict[str, Any], after: dict[str, Any]) -> bool:

@@ -138,6 +138,11 @@ def without(ids: np.ndarray, excluded: np.ndarray) -> np.ndarray:
     return ~np.isin(ids, excluded[slice(*np.searchsorted(excluded, [ids[0], ids[-1] + 1]))])
 
 
+def joint(barred: np.ndarray | None, K: int) -> np.ndarray:
+    """(id, class) as one number each, in order."""
+    return np.empty(0, np.int64) if barred is None else np.sort(barred[:, 0] * K + barred[:, 1])
+
+
 def select(
     p: Predictions,
     tau: np.ndarray,
@@ -158,8 +163,7 @@ def select(
     """
     K = len(tau)
     spread_key = key(seed, "spread", t) if pick == "spread" else None
-    ruled_out = np.empty(0, np.int64) if barred is None else np.sort(barred[:, 0] * K + barred[:, 1])
-    search = Search(p.temperature, tau, excluded, key(seed, "ties", t), spread_key, ruled_out)
+    search = Search(p.temperature, tau, excluded, key(seed, "ties", t), spread_key, joint(barred, K))
     kept = gather(p.logits, search, k)
     parts = [candidates.best() for candidates in kept]
     above = np.array([candidates.seen for candidates in kept])

@@ -44,8 +44,13 @@ def method(sizes: Sizes) -> str:
         if n_out * wanted >= m
         else f"{n_out:,} images cannot say less; {math.ceil(m / wanted):,} would bring it down to {round(wanted):,}."
     )
+    room = (
+        "one in ten may be wrong"
+        if n_in >= 10 * K
+        else f"one may be wrong, 1 - {K}/{n_in} (at least 0.5); with {10 * K:,} images it would be 0.9"
+    )
     return METHOD.format(
-        n_in=f"{n_in:,}", each=f"{n_in / K:.3g}", inside=inside, certify=needed(inside), n_out=f"{n_out:,}", m=f"{m:,}",
+        room=room, two=f"2·{n:,}/{K}", n_in=f"{n_in:,}", each=f"{n_in / K:.3g}", inside=inside, certify=needed(inside), n_out=f"{n_out:,}", m=f"{m:,}",
         outside=outside, leak=f"{round((1 - outside) * m):,}", first=RATIO[0], n=f"{n:,}", K=K, k=f"{round(RATIO[0] * n / K):,}", buys=buys,
         ratio=list(RATIO), copies=COPIES_ONE if sizes.vectors else COPIES, labelled_copies=LABELLED_COPIES,
         spare=SPARE if sizes.vectors else SPARE_IMAGES,
@@ -56,7 +61,8 @@ def training(sizes: Sizes) -> str:
     """The phases of [training]."""
     n = sizes.n
     if not sizes.vectors:
-        return PIXELS.format(steps=max(300, min(3000, 15 * n // BATCH)), n=f"{n:,}")
+        steps = max(300, min(3000, 15 * n // BATCH))
+        return PIXELS.format(steps=steps, passes=f"{round(steps * BATCH / n):,}", n=f"{n:,}")
     students = ", ".join(STUDENT.format(steps=student_steps(n, BATCH, ratio, sizes.m)) for ratio in RATIO)
     return VECTORS.format(
         passes=PASSES, student_passes=STUDENT_PASSES, n=f"{n:,}", least=FEWEST_STEPS,
@@ -67,12 +73,13 @@ def training(sizes: Sizes) -> str:
 
 METHOD = """\
 # A class's threshold is the higher of two, each for the size of the set that sets it.
-# Of the val_in images above it ({n_in} images, {each} a class) at least alpha_in are of the class. {certify} above it without
-# an error would certify that (95 %): a larger val_in makes it surer, and worth asking for more.
+# Of the val_in images above it ({n_in} images, {each} a class) at least alpha_in are of the class: {room}.
+# {certify} above it without an error would certify that (95 %): a larger val_in makes it surer, and worth asking for more.
 alpha_in = {inside}
 # Of val_out ({n_out} images) alpha_out lies below it. Of the pool's {m} about (1 - alpha_out)·{m} = {leak} unrelated images
-# then pass in each class, which may take k = {first}·{n}/{K} = {k} in the first round. {buys}
-alpha_out = {outside}
+# then pass in each class, which may take k = {first}·{n}/{K} = {k} in the first round.
+# {buys}
+alpha_out = {outside}  # 1 - max(min({two}, 50)/{m}, 1/{n_out}): up to two for each labelled one, no fewer than val_out can see
 ratio = {ratio}  # selected images per labelled one, by round
 pick = "top"  # the k most confident above the threshold; "spread": any k of those above
 {copies}labelled_copies = {labelled_copies}  # each labelled image counts so often among the selected ones
@@ -83,7 +90,7 @@ rest_weight = "auto"
 spare = {spare}
 """
 PIXELS = """\
-# {steps} steps are at least 15 passes over the {n} labelled images; no "flip" for digits and text
+# {steps} steps are {passes} passes over the {n} labelled images; no "flip" for digits and text
 phases = [{{ steps = {steps}, lr = 0.1, shape = "cosine", augment = ["crop:4", "flip"] }}]
 """
 VECTORS = """\

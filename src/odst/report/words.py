@@ -45,7 +45,9 @@ def headline(found: Findings) -> str:
     if len(found.rounds) == 1:
         return f"There is only the base classifier, with {percent(change.after)} % error."
     if best == 0:
-        return "Use the base: no student is better on the validation images without giving up OD-AUROC."
+        return (
+            "Use the base: no student is better on the validation images without being worse there in something else."
+        )
     if not change.clear:
         verdict = "No clear difference from the base"
     elif change.difference < 0:

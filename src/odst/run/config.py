@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from odst.data.sets import DataSection
 from odst.errors import UserError
-from odst.recipe import METHODS, Recipe
+from odst.recipe import METHODS, Recipe, check_weight
 from odst.training.schedule import Schedule
 
 CONFIG_FILE = "config.toml"  # in a run directory
@@ -41,6 +41,13 @@ class MethodSection(
 ):
     """A named recipe and what differs from it. `ratio` and `k` are those of the full run: one-shot takes their last entry,
     supervised and oe none. rest_weight = "auto" is for methods that learn from the rest: st keeps its 0."""
+
+    @field_validator("rest_weight", mode="before")
+    @classmethod
+    def _weight(cls, weight: Any) -> Any:
+        if weight is not None:
+            check_weight(weight)  # before a list or true is taken for a number
+        return weight
 
 
 class StudentSection(differing(Schedule)):  # type: ignore[misc]
@@ -245,6 +252,8 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key {place}.{_nearest(str(fault['loc'][-1]), valid)} Valid here: {', '.join(valid)}."
     if fault["type"] == "missing":
         return f"the key {place} is missing. Add it; `odst init` writes a complete config."
+    if isinstance(fault["loc"][-1], str) and not _keys_beside(fault["loc"]):
+        place = place.rpartition(".")[0]  # of a key that may be one of several kinds, the last part is the kind's name
     message = fault["msg"].removeprefix("Value error, ")
     given = "" if isinstance(fault["input"], dict) else f", got {fault['input']!r}"
     return f"{place}: {message[0].lower()}{message[1:]}{given}."

@@ -127,9 +127,11 @@ def _finish(run: RunDir, config: Config, y: np.ndarray, stopped: str | None) -> 
 
 def words(alone: dict[str, Any], best: dict[str, Any], method: str, n_in: int, verdict: str | None) -> str:
     """Labels alone and the best round in one line: on test images where there are some, and how sure val_in is of it."""
-    key, where = ("error", "test images") if alone["error"] is not None else ("val_error", "val_in")
+    tested = alone["error"] is not None
+    key, auroc, where = ("error", "od_auroc", "test images") if tested else ("val_error", "val_od_auroc", "val_in")
+    told = "" if alone[auroc] is None else f", OD-AUROC {100 * alone[auroc]:.1f} and {100 * best[auroc]:.1f}"
     return (
-        f"your labels alone: {100 * alone[key]:.1f} %, {method}: {100 * best[key]:.1f} % error on {where}; "
+        f"your labels alone: {100 * alone[key]:.1f} %, {method}: {100 * best[key]:.1f} % error on {where}{told}; "
         f"by the {n_in:,} images of val_in: {verdict}"
     )
 

@@ -1,0 +1,105 @@
+"""What the results should show: each sentence, whether it does, and the numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.open_world.sweep import ALONE, FIRST, PEERS_FIRST, area, curve, last_rounds, methods, slope
+from benchmarks.open_world.world import SWEEP
+
+Rows = list[dict[str, Any]]
+Check = tuple[str, bool, str]
+PAPER, AUTO = "odst", "odst-auto"
+
+
+class World:
+    """The rows of one world, looked up by method and round; seeds in one order."""
+
+    def __init__(self, rows: Rows, name: str):
+        self.rows = sorted((row for row in rows if row["share"] == name), key=lambda row: row["seed"])
+
+    def of(self, method: str, t: int, key: str = "error") -> dict[int, float]:
+        """By seed, in percent."""
+        own = [row for row in self.rows if (row["method"], row["round"]) == (method, t) and row[key] is not None]
+        return {row["seed"]: 100 * row[key] for row in own}
+
+    def mean(self, method: str, t: int, key: str = "error") -> float:
+        found = list(self.of(method, t, key).values())
+        return float(np.mean(found)) if found else float("nan")
+
+    def gap_closed(self, method: str) -> float:
+        """How much of the way from the labels alone, the base of st, to the bound the third round has come, in percent."""
+        alone, bound = self.mean("st", 0), self.mean("bound", 0)
+        return 100 * (alone - self.mean(method, 3)) / (alone - bound)
+
+    def better(self) -> str:
+        """The paper's weight or auto, as val_in has it."""
+        known = [method for method in (PAPER, AUTO) if self.of(method, 3)]
+        return min(known, key=lambda method: self.mean(method, 3, "val_error"))
+
+
+def conditions(rows: Rows) -> list[Check]:
+    """A sentence that the rows cannot speak to yet is left out."""
+    checks: list[Check] = []
+    world = World(rows, "33")
+    if world.of(PAPER, 3) and world.of("st", 3) and world.of("st-ot", 3):
+        checks += of_rounds(world)
+    if world.of(PAPER, 3) and world.of("bound", 0):
+        checks.append(of_gap(world))
+    return checks + of_sweep(rows)
+
+
+def of_rounds(world: World) -> list[Check]:
+    base, first, third = (world.mean(PAPER, t) for t in (0, 1, 3))
+    ours, others = world.of(PAPER, 3), {name: world.of(name, 3) for name in ("st", "st-ot")}
+    below = all(ours[seed] < other[seed] for other in others.values() for seed in ours if seed in other)
+    aware, st = world.mean(PAPER, 3, "od_auroc"), world.mean("st", 3, "od_auroc")
+    start = world.mean(PAPER, 0, "od_auroc")
+    said = "; ".join(f"{name} {mean(other):.1f}" for name, other in others.items())
+    return [
+        ("33 %: the third round below the first below the base", third < first < base, f"{base:.1f} {first:.1f} {third:.1f}"),
+        ("33 %: by at least 3.5 points", base - third >= 3.5, f"{base - third:.1f}"),
+        ("33 %: below st and st-ot on every seed", below, f"odst {mean(ours):.1f}; {said}"),
+        ("33 %: OD-AUROC at least 10 points above st's", aware - st >= 10, f"{aware:.1f} against {st:.1f}"),
+        ("33 %: OD-AUROC not below its base's", aware >= start, f"{start:.1f} to {aware:.1f}"),
+    ]  # fmt: skip
+
+
+def of_gap(world: World) -> Check:
+    shown = "; ".join(f"{name} {world.gap_closed(name):.0f} %" for name in (PAPER, AUTO) if world.of(name, 3))
+    taken = world.better()
+    said = f"{shown}; val_in takes {taken}"
+    return "33 %: at least 40 % of the way from labels alone to the bound", world.gap_closed(taken) >= 40, said
+
+
+def of_sweep(rows: Rows) -> list[Check]:
+    last = last_rounds(rows)
+    points = {method: curve(last, method, "error") for method in methods(last)}
+    checks: list[Check] = []
+    alone = points.get(ALONE, {})
+    for method in (PAPER, AUTO):
+        own = points.get(method, {})
+        if not own or not alone:
+            continue
+        above = {n: own[n] - alone[n] for n in own}
+        said = "; ".join(f"{n:,} {value:+.1f}" for n, value in above.items())
+        checks.append((f"sweep: {method} at most 0.5 points above labels alone", max(above.values()) <= 0.5, said))
+        for other in ("st", "st-ot", "fixmatch", "openmatch", "pseudo"):
+            checks += against(method, own, other, points.get(other, {}))
+    return checks
+
+
+def against(method: str, own: dict[int, float], other: str, theirs: dict[int, float]) -> list[Check]:
+    """Area and slope, from the smallest number that both have."""
+    first = FIRST if len(theirs) == len(SWEEP) else PEERS_FIRST
+    checks = []
+    for name, measure, form in (("area", area, ".1f"), ("slope", slope, "+.2f")):
+        mine, them = measure(own, first), measure(theirs, first)
+        if np.isfinite(mine) and np.isfinite(them):
+            said = f"{mine:{form}} against {them:{form}}, from {first:,} unrelated images"
+            checks.append((f"sweep: the {name} of {method} below {other}'s", mine < them, said))
+    return checks
+
+
+def mean(values: dict[int, float]) -> float:
+    return float(np.mean(list(values.values())))

@@ -1,0 +1,82 @@
+"""Peers at equal compute: each passes as many images through the network as odst's whole chain, in the same world and from
+the same seed."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import table
+from benchmarks.open_world.jobs import SEEDS, Job, commit
+from benchmarks.open_world.tables import cell
+from benchmarks.peers.runs import run
+from odst.errors import UserError
+
+WORLDS = ("33", "sweep-0", "sweep-6000", "sweep-29400")
+# Other values than the originals', which are for a million steps; settled on val_in of seed 100 (docs/log.md)
+TUNED: dict[str, dict[str, Any]] = {"fixmatch": {}, "openmatch": {}, "pseudo": {}}
+SMOKE: dict[str, Any] = {"network": "tiny", "batch": 4, "mu": 1}
+SMOKE_IMAGES = 2_000
+
+Rows = list[dict[str, Any]]
+
+
+def peers() -> Iterator[Job]:
+    for seed in SEEDS:
+        for world in WORLDS:
+            for method in TUNED:
+                yield Job(world, method, method, seed)
+
+
+def budget(job: Job, rows: Rows) -> int:
+    """The images of odst's chain, which must have been run."""
+    for row in rows:
+        if (row["share"], row["method"], row["seed"]) == (job.world, "odst", job.seed) and "images" in row:
+            images: int = row["images"]
+            return images
+    raise UserError(
+        f"{job}: it is to see as many images as {job.world}/odst/{job.seed}, and that was not run. Run it first, or name "
+        "results that hold it with --known."
+    )
+
+
+def run_peer(job: Job, images: int, out: Path, smoke: bool) -> Rows:
+    """Its row of results.json."""
+    changes = TUNED[job.method] | (SMOKE if smoke else {})
+    file = out / "runs" / f"{str(job).replace('/', '-')}.json"
+    file.parent.mkdir(exist_ok=True)
+    found = run(out / f"world-{job.world}", job.method, SMOKE_IMAGES if smoke else images, job.seed, file, **changes)
+    how = {"images": images, "load": round(os.getloadavg()[2], 1), "commit": commit()}
+    return [row | how for row in found]
+
+
+def peer_table(rows: Rows) -> str:
+    """The last round of odst and st beside the peers, world by world."""
+    titles = dict(zip(WORLDS, ("4,000 labels, 33 % related", *(f"1,000 labels, 3,000 related, {n} unrelated" for n in ("no", "6,000", "29,400"))), strict=True))  # fmt: skip
+    parts = []
+    for world, title in titles.items():
+        here = [row for row in rows if row["share"] == world]
+        if not any(row["method"] in TUNED for row in here):
+            continue
+        lines = []
+        for method in ("odst", "odst-auto", "st", *TUNED):
+            own = last([row for row in here if row["method"] == method])
+            if own:
+                score = [cell([row.get("own_od_auroc", row["od_auroc"]) for row in own], "od_auroc")]
+                shown = [cell([row[key] for row in own if row[key] is not None], key) for key in ("error", "od_auroc")]
+                picked = [
+                    cell([row[key] for row in own if row[key] is not None], key) for key in ("related", "correct")
+                ]
+                minutes = sum(row["seconds"] for row in own) / len(own) / 60
+                lines.append([method, *shown, *score, *picked, f"{own[0]['images'] / 1e6:.2f}", f"{minutes:.0f}"])
+        columns = ["method", "error, %", "OD-AUROC, %", "by its own score", "related, %", "correct, %", "million images", "minutes"]  # fmt: skip
+        parts.append(f"**{title}**\n\n{table(columns, lines)}\n")
+    return "\n".join(["## Peers at equal compute\n", *parts]) if parts else ""
+
+
+def last(rows: Rows) -> Rows:
+    """The last round of every seed."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["round"]):
+        found[row["seed"]] = row
+    return list(found.values())

@@ -198,6 +198,8 @@ def test_a_set_that_is_not_here_says_what_to_type(tmp_path: Path) -> None:
         cache.require("svhn", "cifar10", folder=tmp_path)
     with pytest.raises(UserError, match=r"tiny-images: not in .*withdrawn"):
         cache.require("tiny-images", folder=tmp_path)
+    with pytest.raises(UserError, match=r"`odst data get svhn`, or .*withdrawn.*--set data\.pool=300k-random"):
+        cache.require("svhn", "tiny-images", folder=tmp_path)
     with pytest.raises(UserError, match=r"tiny_images.bin. It is withdrawn"):
         cache.get("tiny-images", tmp_path)
     with pytest.raises(UserError, match="`odst data list`"):

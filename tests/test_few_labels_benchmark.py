@@ -1,6 +1,7 @@
 """The few-labels benchmark: its worlds, what it says of its numbers, and the tables that are published."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ from benchmarks.few_labels.conditions import conditions
 from benchmarks.few_labels.promise import summary
 from benchmarks.few_labels.runs import ALONE, AUTO, METHODS, PAPER, REGRESSION, ST, run_world
 from benchmarks.few_labels.shares import BOUND, ORDER, run_shares, shares_tables
-from benchmarks.few_labels.tables import tables
-from benchmarks.few_labels.worlds import CIFAR, SHARES, World, write_vectors
+from benchmarks.few_labels.tables import WORLDS, Results, mean, tables
+from benchmarks.few_labels.worlds import CIFAR, PIXELS, SHARES, World, write_vectors
 
 ROOT = Path(__file__).parent.parent
 CLASSES = [f"class{c}" for c in range(10)]
@@ -146,3 +147,25 @@ def test_an_empty_selection_counts_as_a_kept_promise() -> None:
 def test_the_published_tables_are_those_of_the_published_numbers() -> None:
     results = json.loads((ROOT / "benchmarks" / "few_labels" / "results.json").read_text())
     assert tables(results) in (ROOT / "docs" / "method.md").read_text()
+
+
+def test_what_the_page_for_newcomers_says_to_expect_is_what_was_measured() -> None:
+    page = (ROOT / "docs" / "is_it_for_me.md").read_text(encoding="utf-8")
+    found = Results(json.loads((ROOT / "benchmarks" / "few_labels" / "results.json").read_text())["rows"])
+    fewer = []
+    for world in found.worlds():
+        cells = [WORLDS[world]]
+        for method in (ALONE, ST):
+            error, od = (found.of(world, method, key=key) for key in ("error", "od_auroc"))
+            cells.append(f"{mean(error).value:.1f}, {mean(od).value:.1f}" if error else "–")
+        used = mean(found.used(world)).value
+        cells.append(f"**{used:.1f}**, {mean(found.used(world, 'od_auroc')).value:.1f}")
+        assert f"| {' | '.join(cells)} |" in page
+        assert len(found.used(world)) == (2 if world == PIXELS else 5)
+        fewer.append(100 - 100 * used / mean(found.of(world, ALONE)).value)
+    assert (
+        len(re.findall(r"\*\*[\d.]+\*\*, [\d.]+ \|$", page, re.MULTILINE)) == len(found.worlds()) > 6
+    )  # and no other row
+    assert f"{min(fewer):.0f} to {max(fewer):.0f} % fewer errors" in page
+    alone, used = (mean(values).value for values in (found.of("4,000", ALONE), found.used("4,000")))
+    assert f"With 4,000 there were {alone - used:.1f} points left to gain" in page

@@ -44,3 +44,11 @@ def test_every_help_ends_with_an_example_on_one_line_that_the_command_understand
             name, command, rest = command.resolve_command(context, rest)
             assert command is not None, last
         command.make_context(name, rest)  # raises for an option or argument that it does not take
+
+
+def test_no_option_is_so_long_that_its_help_begins_on_the_next_line() -> None:
+    """It would also squeeze the help of all the others into half of the screen."""
+    odst("--help")  # registers the commands
+    for words in commands(get_command(app)):
+        for line in odst(*words, "--help").out.partition("\nOptions:\n")[2].splitlines():
+            assert not line.startswith("  -") or "  " in line.strip(), (words, line)

@@ -18,6 +18,7 @@ import tiny_encoder
 from commands import fails, odst
 from odst.data.decoding import decode, readable
 from odst.data.features import list_features
+from odst.errors import UserError
 from odst.project.photographs import typical_size
 from odst.vision.packaged import PACKAGED
 from odst.vision.sheets import CELL
@@ -46,7 +47,8 @@ def test_an_own_backbone_file_is_found_from_anywhere(folders: Path, monkeypatch:
     begun = odst("init", "project", "--labelled", "labelled", "--pool", "pool",
                  "--backbone", "torch:encoder.pth#tiny_encoder:make@24")  # fmt: skip
     assert begun.code == 0, begun.err
-    assert "median picture 96×72, packed at 64×64, middle only (fit = 'crop')" in begun.out
+    assert "median picture 96×72, middle only (fit = 'crop'), packed at 64×64 for pages to show" in begun.out
+    assert "2 classes with 8 labelled images each" in begun.out
     assert "the network sees vectors of torch:encoder.pth#tiny_encoder:make" in begun.out
     values = tomllib.loads(Path("project/odst.toml").read_text())
     assert values["model"] == {"backbone": f"torch:{folders}/encoder.pth#tiny_encoder:make@24", "name": "head"}
@@ -82,6 +84,55 @@ def test_the_size_is_that_of_the_pool_and_not_of_what_stands_first_in_it(folders
     table = {"image": [{"bytes": Path(f).read_bytes()} for f in sorted(Path("photos").glob("*.png"))[:1500]]}
     pq.write_table(pa.table(table), "photos.parquet", row_group_size=100)
     assert typical_size(["photos.parquet"]) == (300, 220)
+
+
+def sixteen_bits(folder: Path, brightest: int) -> None:
+    for file in folder.rglob("*.png"):
+        with Image.open(file) as image:
+            grey = np.asarray(image.convert("L")).astype(np.uint16)
+        Image.fromarray((grey.astype(float) * brightest / grey.max()).astype(np.uint16)).save(file)
+
+
+def test_pictures_of_twelve_bits_in_sixteen_are_refused_before_they_come_out_black(folders: Path) -> None:
+    """As X-rays lie in PNGs. The lines of the page that the refusal names make them readable."""
+    sixteen_bits(Path("labelled"), 4095)
+    said = fails("init", "project", "--labelled", "labelled", "--pool", "pool", "--backbone", "none")
+    assert "labelled: pictures of 16 bits whose brightest value is 4,095" in said and "docs/sources.md" in said
+    assert not Path("project").exists()
+    shutil.move("labelled", "xrays")
+    page = (Path(__file__).parent.parent / "docs" / "sources.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(.*?# 12 bits.*?)```", page, re.DOTALL)
+    exec(lines, {})
+    shutil.move("eight_bits", "labelled")
+    begun = odst("init", "project", "--labelled", "labelled", "--pool", "pool", "--backbone", "none", "--size", 16)
+    assert begun.code == 0, begun.err
+    greys = [np.asarray(Image.open(file)) for file in Path("labelled").rglob("*.png")]
+    assert (
+        len(greys) == 20 and {grey.dtype for grey in greys} == {np.dtype(np.uint8)} and max(map(np.max, greys)) == 255
+    )
+
+
+def test_pictures_that_use_their_sixteen_bits_are_taken(folders: Path) -> None:
+    sixteen_bits(Path("pool"), 65535)
+    assert typical_size(["pool"]) == (96, 72)
+    sixteen_bits(Path("pool"), 1 << 14)
+    assert typical_size(["pool"]) == (96, 72)
+    sixteen_bits(Path("pool"), (1 << 14) - 1)
+    with pytest.raises(UserError, match="16,383"):
+        typical_size(["pool"])
+
+
+def test_dicom_is_called_so_and_the_page_that_helps_is_named(folders: Path) -> None:
+    Path("xrays/lung").mkdir(parents=True)
+    Path("xrays/lung/1").write_bytes(b"\0" * 128 + b"DICM" + b"\x02\0\0\0UL")
+    said = fails("init", "project", "--labelled", "labelled", "--pool", "xrays", "--backbone", "none")
+    assert "Most were: DICOM. odst does not read DICOM" in said and "docs/sources.md" in said
+    said = fails("init", "project", "--labelled", "xrays", "--pool", "pool", "--backbone", "none")
+    assert "xrays/lung/1: DICOM. odst does not read DICOM" in said
+    shutil.move("xrays/lung/1", "pool/xray.png")
+    begun = odst("init", "project", "--labelled", "labelled", "--pool", "pool", "--backbone", "none", "--size", 16)
+    assert begun.code == 0, begun.err
+    assert "(DICOM 1)" in begun.out and "odst does not read DICOM" in begun.out
 
 
 def test_a_backbone_that_is_asked_for_is_taken_where_what_was_looked_at_is_no_picture(folders: Path) -> None:

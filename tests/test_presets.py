@@ -11,6 +11,7 @@ from scipy.io import savemat
 from commands import odst
 from odst import METHODS
 from odst.data.formats.originals import CIFAR10
+from odst.data.named.catalogue import CATALOGUE
 from odst.errors import UserError
 from odst.run.config import PRESETS, Config, presets, read_config
 from odst.run.directory import RunDir
@@ -131,6 +132,18 @@ def test_a_preset_states_its_command_hardware_time_and_the_papers_numbers(preset
         assert word in text
     best = {"cifar10-resnet50": "1.88", "cifar10-pyramidnet272": "1.31", "svhn-resnet50": "1.36"}
     assert (best | {"cifar100-resnet50": "14.86", "cifar100-pyramidnet272": "11.17"})[preset] in text
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_the_tutorial_says_of_a_preset_what_it_says_itself(preset: str) -> None:
+    text = (PRESETS / f"{preset}.toml").read_text()
+    days = re.search(r"# Time: +(about \d days) on one A100", text)[1]
+    half, full = re.search(r"one GPU with (\d+) GB \(bfloat16\) or (\d+) GB \(float32\)", text).groups()
+    names = re.search(r"# Data: +odst data get (.*)", text)[1].split()
+    fetched = sum(file.bytes for name in names for file in CATALOGUE[name].files) / 1e9
+    page = (Path(__file__).parent.parent / "docs" / "tutorials" / "paper.md").read_text(encoding="utf-8")
+    assert f"| `{preset}` | {days} | {half} or {full} GB | {fetched:.1f} GB |" in page
+    assert f"another {sum(file.bytes for file in CATALOGUE['300k-random'].files) / 1e9:.1f} GB" in page
 
 
 def test_the_papers_experiments_are_presets() -> None:

@@ -75,6 +75,9 @@ def test_features_become_a_project_that_runs(tmp_path: Path, monkeypatch: pytest
     world = blob_world(pool=300)
     np.savez(tmp_path / "labelled.npz", x=world.labelled.x, y=world.labelled.y)
     np.save(tmp_path / "pool.npy", world.pool.x)
+    (tmp_path / "list.csv").write_text("image,label\na.png,0\n")
+    said = fails("init", tmp_path, "--labelled", tmp_path / "list.csv")
+    assert "list.csv: a list of pictures, and the pool holds vectors" in said and "docs/tutorials/vectors.md" in said
     begun = odst("init", tmp_path)
     assert begun.code == 0, begun.err
     assert tomllib.loads((tmp_path / "odst.toml").read_text())["model"]["name"] == "head"
@@ -88,6 +91,8 @@ def test_features_become_a_project_that_runs(tmp_path: Path, monkeypatch: pytest
     )
     ran = odst("run", tmp_path / "odst.toml", "--out", tmp_path / "run", *faster)
     assert ran.code == 0, ran.err
+    assert "odst predict" in ran.out and "odst review" not in ran.out  # which has no picture to show
+    assert "no picture that they came from can be read here" in fails("review", tmp_path / "run")
 
 
 def test_a_config_of_init_says_in_comments_what_everything_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

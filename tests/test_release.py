@@ -66,6 +66,7 @@ def test_every_dependency_but_torch_has_an_oldest_version() -> None:
     names = [re.match(r"[\w.-]+", one)[0] for one in PROJECT["project"]["dependencies"]]  # type: ignore[index]
     assert set(names) - {"torch"} <= oldest.keys() and "torch" not in oldest
     assert oldest["numpy"] == "1.26" and "odst" not in oldest
+    assert oldest["moto"] == "5.2.4"  # asked for with an extra: moto[s3]
 
 
 def test_a_repacked_archive_does_not_know_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

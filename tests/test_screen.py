@@ -51,3 +51,6 @@ def test_a_run_ends_with_commands_for_its_own_folder() -> None:
     ]
     alone = [command for command, _ in next_steps(Path("a"), metrics([0.2], [0.9]))]
     assert alone == ["odst report a", "odst predict a SRC --csv labels.csv"]  # nothing was selected: nothing to review
+    assert next_steps(Path("a"), metrics([0.2, 0.1], [0.9, 0.9]), pictures=False) == next_steps(
+        Path("a"), metrics([0.2], [0.9])
+    )

@@ -49,6 +49,7 @@ def test_two_folders_of_photos(real_data: Path, tmp_path: Path) -> None:
 def test_vectors_you_already_have(tmp_path: Path) -> None:
     said = printed("vectors.md", tmp_path)
     assert "396 of 996 in the pool are of the task" in said and "Use " in said
+    assert "30 labelled, 996 in the pool" in said
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 351
     errors = [float(line.split()[-2].rstrip("%")) for line in said.splitlines() if line.endswith("% error")]
     assert len(errors) == 2 and errors[1] < errors[0] < 30

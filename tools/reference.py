@@ -1,5 +1,5 @@
 """Write docs/reference/: every command from its own help, every public name from its docstring, every config key with its
-type, default and the reason that stands beside it in the code.
+type, default and the reason that stands beside it in the code, every preset with what it says of itself.
 
 python tools/reference.py           writes the pages
 python tools/reference.py --check   exits with 2 where a page is not what the code says
@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import odst
 from odst.cli import COMMANDS, WELCOME, app
 from odst.data.sets import DataSection
 from odst.recipe import Recipe
-from odst.run.config import Config, MethodSection, ModelSection, RunSection, TrainingSection
+from odst.run.config import PRESETS, Config, MethodSection, ModelSection, RunSection, TrainingSection, presets
 from odst.training.schedule import Phase, Schedule
 
 HERE = Path(__file__).parent.parent / "docs" / "reference"
@@ -33,7 +34,7 @@ MADE = "<!-- Written by tools/reference.py: change the code, then `make docs`. -
 
 
 def main() -> None:
-    pages = {"cli.md": cli_page(), "api.md": api_page(), "config.md": config_page()}
+    pages = {"cli.md": cli_page(), "api.md": api_page(), "config.md": config_page(), "presets.md": presets_page()}
     stale = []
     for name, text in pages.items():
         file = HERE / name
@@ -144,6 +145,21 @@ def config_page() -> str:
         rows = [row for row in rows_of(kind) if name != "method" or row[0] not in NO_KEYS]
         rows = [(f"`{key}`", *values) for key, values in more.items()] + rows
         parts.append(f"\n## `{heading}`\n\n{told}\n\n{table(rows)}\n")
+    return "".join(parts)
+
+
+def presets_page() -> str:
+    parts = [
+        MADE,
+        "# Presets\n\nConfigs by name: `odst run NAME`. What each says of itself: its command, what it needs, how long it takes, and for\n"
+        "the paper's experiments the numbers to compare with.\n",
+    ]
+    for name in presets():
+        lines = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+        head = [
+            line.removeprefix("#").removeprefix(" ") for line in takewhile(lambda line: line.startswith("#"), lines)
+        ]
+        parts.append("\n".join([f"\n## {name}\n", "```", *head, "```\n"]))
     return "".join(parts)
 
 

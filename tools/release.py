@@ -39,7 +39,7 @@ def minimum() -> list[str]:
     """`name==oldest` for every dependency with a lower bound. torch is left out: its old builds bring gigabytes of CUDA."""
     extras = project()["optional-dependencies"]
     wanted = [*project()["dependencies"], *(one for extra in extras.values() for one in extra)]
-    bounds = [re.match(r"([\w.-]+)>=([\w.]+)", one) for one in wanted]
+    bounds = [re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)", one) for one in wanted]
     pinned = {f"{match[1]}=={match[2]}" for match in bounds if match and match[1] != "torch"}
     return sorted(pinned | BESIDE)
 

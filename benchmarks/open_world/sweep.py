@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.integrate import trapezoid  # numpy 1 has it by another name
 
 from benchmarks.measuring import table
 from benchmarks.open_world.tables import cell
@@ -45,7 +46,7 @@ def curve(rows: Rows, method: str, key: str) -> dict[int, float]:
 def area(points: dict[int, float], first: int = FIRST) -> float:
     """The mean height of a curve over log10(unrelated) from the first number up: what it costs on the way."""
     x, y = part(points, first)
-    return float(np.trapezoid(y, x) / (x[-1] - x[0])) if len(x) > 1 else float("nan")
+    return float(trapezoid(y, x) / (x[-1] - x[0])) if len(x) > 1 else float("nan")
 
 
 def slope(points: dict[int, float], first: int = FIRST) -> float:

@@ -71,10 +71,12 @@ Where = Annotated[
     str | None, typer.Option("--engine", metavar="local|ray", help="Where work runs [default: local, or ODST_ENGINE].")
 ]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes, or tasks at a time [default: one per core].")]
-Gpus = Annotated[float, typer.Option("--gpus-per-worker", min=0, help="With Ray.", show_default=False)]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Processes, or tasks at a time [default: one per core].")
+]
+Gpus = Annotated[float, typer.Option("--gpus-per-worker", metavar="N", min=0, help="With Ray.", show_default=False)]
 Shard = Annotated[
-    str | None, typer.Option(metavar="i/n", help="Do one of n shares, 0/n to n-1/n, or slurm; without it, close.")
+    str | None, typer.Option(metavar="i/n", help="Do one share: 0/n to n-1/n, or slurm; a call without it joins them.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and warnings.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Everything that is logged.")]

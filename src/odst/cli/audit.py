@@ -14,7 +14,7 @@ def audit(
     run: RunFolder,
     marks: Annotated[
         list[Path] | None,
-        Option(help="Exported by the review page; once for each [default: JSON and CSV in RUN/marks]."),
+        Option(metavar="FILE", help="Exported by the review page; once for each [default: JSON and CSV in RUN/marks]."),
     ] = None,
     target: Annotated[float, Option(help="The precision to certify.")] = 0.95,
     delta: Annotated[float, Option(help="How probable a wrong certificate may be, over all classes.")] = 0.05,

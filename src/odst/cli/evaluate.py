@@ -35,7 +35,7 @@ def evaluate(
     """Measure a run's classifier on any images.
 
     Error, calibration and detection, with 95 % intervals; the error under corruptions where asked for. On a cluster large
-    sources are seen in parts, which are kept beside the file of --json until all are there.
+    sources are seen in parts, which are kept beside the file of --save until all are there.
 
     Example: odst evaluate runs/first --on test/ --out flowers=flowers.parquet
     """

@@ -25,14 +25,14 @@ def build(
         list[str],
         Argument(
             metavar="SRC",
-            help="Folders, .csv, .tsv or .parquet lists, .tar shards, Hugging Face .parquet, .npy, .npz, CIFAR, SVHN or "
-            "Tiny Images files, packed pools; freely mixed.",
+            help="Folders, .csv, .tsv or .parquet lists, .tar shards, Hugging Face .parquet, .npy, .npz, vectors "
+            "(FILE.parquet?features=COLUMN), CIFAR, SVHN or Tiny Images files, packed pools; freely mixed.",
         ),
     ],
     out: Annotated[
         str, Option(metavar="POOL", help="The folder of the pool: new, or begun earlier; or s3://bucket/pool.")
     ],
-    size: Annotated[int, Option(min=4, max=1024, help="Height and width.")] = 32,
+    size: Annotated[int, Option(min=4, max=1024, help="Height and width of the packed pictures.")] = 32,
     fit: Annotated[Fit, Option(help="How a picture becomes square: its middle, grey bars, or squeezed.")] = "crop",
     keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Keep exact copies of earlier images.")] = False,
     embed: Annotated[str | None, Backbone] = None,

@@ -32,7 +32,9 @@ def review(
     ] = None,
     port: Annotated[int | None, Option(help="For --serve [default: a free one].")] = None,
     val_out: Annotated[bool, Option("--val-out", help="Look through the val_out that `odst init` made.")] = False,
-    marks: Annotated[list[Path] | None, Option(help="With --val-out: correct its lists by these.")] = None,
+    marks: Annotated[
+        list[Path] | None, Option(metavar="FILE", help="With --val-out: correct its lists by these.")
+    ] = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:

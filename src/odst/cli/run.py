@@ -2,17 +2,23 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from odst.cli import Address, Device, Fresh, Gpus, Quiet, Shard, TrustCode, Verbose, Where, Workers, app
 from odst.cli.results import AsJson, show
 
+if TYPE_CHECKING:
+    from odst.run.directory import RunDir
+
 
 @app.command()
 def run(
-    config: Annotated[str, Argument(metavar="CONFIG", help="A TOML file, a preset's name, or a run to go on with.")],
+    config: Annotated[
+        str,
+        Argument(metavar="CONFIG", help="A TOML file, a preset (digits, cifar10-resnet50, …), or a run to go on with."),
+    ],
     method: Annotated[str | None, Option(help="A named method: see `odst methods`.")] = None,
     model: Annotated[str | None, Option(help="small, resnet50, timm:NAME, or your package.module:factory.")] = None,
     out: Annotated[Path | None, Option(help="Its folder [default: runs/CONFIG-METHOD-SEED].")] = None,
@@ -21,7 +27,8 @@ def run(
     change: Annotated[list[str] | None, Option("--set", metavar="SECTION.KEY=VALUE", help="Change one key.")] = None,
     stop_on_harm: Annotated[bool, Option("--stop-on-harm", help="End at the first student that harms.")] = False,
     marks: Annotated[
-        list[Path] | None, Option(help="Of `odst review`: begins RUN-marked, which learns from them; RUN stays.")
+        list[Path] | None,
+        Option(metavar="FILE", help="Of `odst review`: begins RUN-marked, which learns from them; RUN stays."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what it would do, how large and how long.")] = False,
     fresh: Fresh = False,
@@ -83,7 +90,7 @@ def run(
         with chosen(engine, address, workers, gpus, shard):
             use = execute(settings, out, fresh=fresh, parent=parent)
     metrics, final = RunDir(out).metrics(), RunDir(out).final() or {}
-    alone, then = final.get("labels_alone"), next_steps(out, metrics)
+    alone, then = final.get("labels_alone"), next_steps(out, metrics, shows_pictures(RunDir(out, trust_code)))
     shown: list[Any] = [rounds_table(f"{settings.method.name}, seed {settings.run.seed}", metrics, use, alone)]
     if alone:
         shown.append(f"{alone['says'][0].upper()}{alone['says'][1:]}.")
@@ -94,10 +101,21 @@ def run(
     show(as_json, found, shown, console)
 
 
-def next_steps(out: Path, metrics: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def shows_pictures(run: "RunDir") -> bool:
+    """Whether there is something of its pool to look at. Only a pool of bare vectors has to be opened to know."""
+    info = run.info()
+    if len(info["shape"]) > 1 or "encoder" in info:
+        return True
+    from odst.run.preparation import pool_of
+
+    pool = pool_of(run)
+    return pool is not None and pool.shown is not None
+
+
+def next_steps(out: Path, metrics: list[dict[str, Any]], pictures: bool = True) -> list[tuple[str, str]]:
     """What to type now, and what for."""
     run = shlex.quote(str(out))
     steps = [(f"odst report {run}", "a page: what came out, what was selected, why")]
-    if any(one.get("selected") for one in metrics):
+    if pictures and any(one.get("selected") for one in metrics):
         steps.append((f"odst review {run}", "look at what was selected; marks give a certificate"))
     return [*steps, (f"odst predict {run} SRC --csv labels.csv", "a class or `unknown` for each")]

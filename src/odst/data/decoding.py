@@ -22,6 +22,11 @@ ENDINGS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "avif", "h
 BRANDS = dict.fromkeys((b"avif", b"avis"), "AVIF")
 BRANDS |= dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIF")
 PHONE, BRING = "HEIC or AVIF", "pip install 'odst[heif]'"
+HEAD = 132  # the bytes that say what a file is: DICOM's four letters are the last of them
+WAYS = {  # out of a reason, for those who find it with many of their pictures
+    PHONE: f"To read {PHONE}: {BRING}, and begin again.",
+    "DICOM": "odst does not read DICOM: write PNGs first (docs/sources.md has the lines).",
+}
 PAD = (127, 127, 127)  # the bars of fit="pad": mid-grey says least to a network that subtracts the mean
 MAX_PIXELS = 89_478_485  # Pillow's own limit: 256 MiB of RGB
 MAX_BYTES = 1 << 28  # of one encoded picture
@@ -42,7 +47,7 @@ def decode(data: bytes, size: int, fit: Fit = "crop", wanted: int | None = None)
 
     `wanted` is the size that it must not fall short of more than fourfold, if that is another.
     """
-    check_head(data[:16], len(data))
+    check_head(data[:HEAD], len(data))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of odd metadata; a bomb is caught below by its size
@@ -74,7 +79,7 @@ def decode(data: bytes, size: int, fit: Fit = "crop", wanted: int | None = None)
 
 
 def check_head(head: bytes, size: int) -> None:
-    """Reject by the first 16 bytes what cannot be a picture."""
+    """Reject by the first HEAD bytes what cannot be a picture."""
     if size == 0:
         raise Rejected("empty", "zero bytes")
     if size > MAX_BYTES:
@@ -84,7 +89,9 @@ def check_head(head: bytes, size: int) -> None:
         if BRANDS[head[8:12]] not in readable():
             raise Rejected(PHONE, f"pillow-heif is not installed, which reads it: {BRING}")
     elif not (head.startswith(begins) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")):
-        raise Rejected("not an image", f"begins with {head!r}")
+        if head[128:] == b"DICM":
+            raise Rejected("DICOM", WAYS["DICOM"])
+        raise Rejected("not an image", f"begins with {head[:16]!r}")
 
 
 @cache

@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 
 import numpy as np
 
-from odst.data.decoding import Rejected, check_head
+from odst.data.decoding import HEAD, Rejected, check_head
 from odst.data.remote import address_of
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def read_file(path: bytes) -> bytes:
         if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever
             raise Rejected("not a file", "a folder, pipe, socket or device")
         with open(path, "rb") as file:
-            head = file.read(16)
+            head = file.read(HEAD)
             check_head(head, found.st_size)
             return head + file.read()
     except OSError as error:
@@ -133,7 +133,7 @@ class Encoded:
     def _read(self, i: int) -> bytes:
         data, path = self.pictures[i], self.paths[i]
         if data is not None:
-            check_head(data[:16], len(data))
+            check_head(data[:HEAD], len(data))
             return data
         if path is None:
             raise Rejected("missing", "neither bytes nor path in this row")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odst.data.decoding import Fit
+from odst.data.decoding import WAYS, Fit
 from odst.data.features import embed_command, feature_folder, feature_manifest
 from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
@@ -228,8 +228,8 @@ def _finish(out: Path, order: dict[str, Any], decoder: Decoder, shards: list[dic
         if decoder.width is not None:
             raise UserError(f"{', '.join(order['sources'])}: none of its {order['items']} rows holds a vector.")
         raise UserError(
-            f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {reasons.most_common(1)[0][0]}. "
-            "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources."
+            f"{', '.join(order['sources'])}: no image in its {order['items']} files. Most were: {(most := reasons.most_common(1)[0][0])}. "
+            + WAYS.get(most, "Give a folder of JPEG, PNG, WebP, BMP, GIF or TIFF files, or one of the other sources.")
         )
     concatenate(indexes, out / "index.parquet", numbered=True)
     concatenate(rejects, out / "rejected.parquet", numbered=False)

@@ -11,6 +11,10 @@ from odst.data.items import read_file
 
 SIDE = 64  # pixels: what a page shows of a picture
 GREY = 200
+NO_PICTURES = (
+    "its pool has vectors, and no picture that they came from can be read here, so there is nothing to look at. "
+    "Vectors in parquet are shown by a column of paths (docs/sources.md)."
+)
 
 
 def read_picture(uri: str, size: int, fit: Fit) -> np.ndarray | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odst.data.decoding import Fit
+from odst.data.decoding import WAYS, Fit
 from odst.data.items import Source
 from odst.data.sources import open_sources
 from odst.data.vectors import Embedder
@@ -65,7 +65,8 @@ def check_read(
     if not records:
         kind = "an image" if sources[0].width is None else "a vector"
         raise UserError(
-            f"{names}: none of its {len(rejected)} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}."
+            f"{names}: none of its {len(rejected)} items is {kind}. The first: {rejected[0].uri}: {rejected[0].reason}. "
+            f"{WAYS.get(rejected[0].reason, '')}".strip()
         )
     labels = None
     if labelled:

@@ -82,6 +82,8 @@ def begin_project(
                 raise UserError(
                     f"{spec!r}: the name is not UTF-8, so no config can hold it. Rename the folder or file."
                 )
+    _check_labelled_vectors(sets)
+    photographs.typical_size(sets["labelled"])  # for its refusals
     photograph = photographs.typical_size(sets["pool"])
     vectors = photograph is None and photographs.holds_vectors(sets["pool"])
     chosen, advice = photographs.choose_backbone(photograph, backbone, vectors)
@@ -89,7 +91,7 @@ def begin_project(
     lines = [f"{role}: {', '.join(specs)}" for role, specs in sets.items()]
     lines += [f"out_test.{name}: {', '.join(specs)}" for name, specs in out_tests.items()]
     if photograph is not None:
-        lines.append(photographs.describe(photograph, project.size, project.fit))
+        lines.append(photographs.describe(photograph, project.size, project.fit, chosen))
     lines += advice
     section = DataSection(
         labelled=tuple(sets["labelled"]),
@@ -133,7 +135,8 @@ def begin_project(
     write_text(config, _toml(project, out, sizes, data.labelled.x.shape[1:], made))
     count = np.bincount(data.labelled.y, minlength=data.K)
     lines += [
-        f"{data.K} classes with {count.min()} to {count.max()} labelled images, val_in {len(data.val_in)}, pool {len(pool):,}",
+        f"{data.K} classes with {' to '.join(map(str, np.unique([count.min(), count.max()])))} labelled images each, val_in {len(data.val_in)}, "
+        f"pool {len(pool):,}",
         f"written: {config}",
         f"next: odst forecast {(typed := shlex.quote(str(config)))}   (what to expect, how long), then odst run {typed}",
     ]
@@ -157,6 +160,16 @@ def look(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     outs = folder / "out_test"
     inside = sorted(path for path in outs.iterdir() if not path.name.startswith(".")) if outs.is_dir() else []
     return sets, {path.stem: [str(path.absolute())] for path in inside}
+
+
+def _check_labelled_vectors(sets: dict[str, list[str]]) -> None:
+    """A list of names and labels has no vectors, and what is said of its missing pictures would lead astray."""
+    lists = [spec for spec in sets["labelled"] if split_spec(spec)[0].suffix.lower() in (".csv", ".tsv")]
+    if lists and photographs.holds_vectors(sets["pool"]):
+        raise UserError(
+            f"{lists[0]}: a list of pictures, and the pool holds vectors. Give the labelled rows with their vectors, as parquet with a "
+            "label column: docs/tutorials/vectors.md has the lines that take them out of the pool's files."
+        )
 
 
 def _dash(role: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from odst.data.decoding import BRING, PHONE, Fit, Rejected, readable
+from odst.data.decoding import WAYS, Fit, Rejected, readable
 from odst.data.formats.folders import Folder
 from odst.data.formats.tables import PathList
 from odst.data.formats.tars import Tar
@@ -20,6 +20,8 @@ from odst.run.config import ModelSection
 from odst.vision.backbones import DEFAULT, open_backbone
 
 LOOKED_AT, FEW = 200, 10  # pictures, so many at a place
+DEEP = 20  # pictures of 16 bits that are looked into
+DARK = 1 << 14  # of 65,536: pictures that stay below are left with a quarter of the greys, or less
 LARGE = 64  # pixels of the shorter side from which on a picture is worth more than a small network makes of it
 GAIN = (  # the table of docs/embeddings.md
     "With 20 labelled photographs of each of four classes odst made 41.8 % errors so, and 12.5 % to 15.2 % on a backbone's vectors "
@@ -29,7 +31,9 @@ PART = {"crop": "middle only", "pad": "with bars", "stretch": "squeezed"}
 
 
 def typical_size(specs: list[str]) -> tuple[int, int] | None:
-    """Median width and height of pictures from all over the pool; None for vectors, and where none of them can be read."""
+    """Median width and height of pictures from all over a set; None for vectors, and where none of them can be read.
+
+    Pictures of 16 bits that use so few of them that they would come out black are refused."""
     if len(specs) == 1 and (path := packed_pool(specs[0])) is not None:
         common, _ = original_sizes(path, 1)[0]
         width, _, height = common.partition("×")
@@ -37,7 +41,8 @@ def typical_size(specs: list[str]) -> tuple[int, int] | None:
     sources = open_sources(specs)
     if sources[0].width is not None:
         return None
-    sizes = []
+    sizes: list[tuple[int, int]] = []
+    brightest: list[int] = []
     for item in _spread(sources):
         try:
             data = item.read()
@@ -46,8 +51,15 @@ def typical_size(specs: list[str]) -> tuple[int, int] | None:
             else:
                 with Image.open(io.BytesIO(data), formats=sorted(readable())) as picture:
                     sizes.append(picture.size)
+                    if (picture.mode == "I" or picture.mode.startswith("I;16")) and len(brightest) < DEEP:
+                        brightest.append(int(np.asarray(picture).max()))
         except (Rejected, OSError, UnidentifiedImageError, Image.DecompressionBombError):
             continue  # packing will name it, with the reason
+    if brightest and max(brightest) < DARK:
+        raise UserError(
+            f"{', '.join(specs)}: pictures of 16 bits whose brightest value is {max(brightest):,}. odst takes 65,535 for white, so they "
+            "would come out black: write them with 8 bits first, all by one factor (docs/sources.md has the lines)."
+        )
     if not sizes:
         return None
     width, height = np.median(np.array(sizes), axis=0).astype(int).tolist()
@@ -79,8 +91,9 @@ def is_large(size: tuple[int, int] | None) -> bool:
     return size is not None and min(size) >= LARGE
 
 
-def describe(size: tuple[int, int], packed: int, fit: Fit) -> str:
-    return f"median picture {size[0]}×{size[1]}, packed at {packed}×{packed}, {PART[fit]} (fit = {fit!r})"
+def describe(size: tuple[int, int], packed: int, fit: Fit, backbone: str | None) -> str:
+    kept = f"packed at {packed}×{packed}" if backbone is None else f"packed at {packed}×{packed} for pages to show"
+    return f"median picture {size[0]}×{size[1]}, {PART[fit]} (fit = {fit!r}), {kept}"
 
 
 def describe_rejected(rejected: dict[str, int], pool: Path) -> list[str]:
@@ -89,7 +102,7 @@ def describe_rejected(rejected: dict[str, int], pool: Path) -> list[str]:
         return []
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
     said = f"not in the pool: {sum(rejected.values()):,} ({reasons}); {pool / 'rejected.parquet'} lists them"
-    return [said + (f". To read {PHONE}: {BRING}, and begin again" if PHONE in rejected else "")]
+    return [". ".join([said, *(way.rstrip(".") for reason, way in WAYS.items() if reason in rejected)])]
 
 
 def choose_backbone(size: tuple[int, int] | None, asked: str | None, vectors: bool) -> tuple[str | None, list[str]]:

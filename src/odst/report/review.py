@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from odst.data.images import Images, Pool
+from odst.data.pictures import NO_PICTURES
 from odst.errors import UserError
 from odst.evaluation.audit import DELTA, TARGET, lower_bound, sequence
 from odst.files import write_text
@@ -56,7 +57,7 @@ def render_review(run: RunDir, *, t: int, draws: int, saved: Sequence[Mark] | No
     """The page as text; with `saved`, what a server has on file, it sends its marks there."""
     pool, info = pool_of(run), run.info()
     if pool is None or pool.shown is None:
-        raise UserError(f"{run.path}: its pool has vectors and no pictures, so there is nothing to look at.")
+        raise UserError(f"{run.path}: {NO_PICTURES}")
     album, sets = Album(pool.shown.shape[1:], SIDE), ranked(run, t)
     places = drawn_ranks(run, t, sets, draws)
     modes = [

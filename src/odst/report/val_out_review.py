@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odst.data.pictures import NO_PICTURES
 from odst.errors import UserError
 from odst.files import write_text
 from odst.project.cleaning import Cleaning
@@ -30,7 +31,7 @@ def render_val_out_review(one: Cleaning, *, draws: int, saved: Sequence[Mark] | 
     if draws < 1:
         raise UserError(f"--draws: at least 1 picture, got {draws}. 150 is usual.")
     if one.pool.shown is None:
-        raise UserError(f"{one.folder}: its pool has vectors and no pictures, so there is nothing to look at.")
+        raise UserError(f"{one.folder}: {NO_PICTURES}")
     album = Album(one.pool.shown.shape[1:], SIDE)
     sample = one.drawn(draws)
     fresh = set(one.unseen.tolist()) - set(sample.tolist())

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from odst.data.decoding import ENDINGS, Rejected, check_head
+from odst.data.decoding import ENDINGS, HEAD, Rejected, check_head
 from odst.data.items import Item, file_uri, label_text, portions, quoted
 from odst.errors import UserError, refused
 
@@ -133,7 +133,7 @@ def _read(file: BinaryIO, member: Member) -> bytes:
     if member.fault:
         raise Rejected(member.fault)
     file.seek(member.offset)
-    head = file.read(min(16, member.size))
+    head = file.read(min(HEAD, member.size))
     check_head(head, member.size)
     return head + file.read(member.size - len(head))
 

@@ -52,8 +52,9 @@ def require(*names: str, folder: Path | None = None) -> None:
     missing = [name for name in names if find(name, folder) is None]
     fetched = [name for name in missing if not entry(name).bring]
     if fetched:
+        brought = [f" {name}: {entry(name).bring}" for name in missing if entry(name).bring]
         raise UserError(
-            f"{', '.join(missing)}: not in {folder}. Type `odst data get {' '.join(fetched)}`, or set ODST_DATA."
+            f"{', '.join(missing)}: not in {folder}. Type `odst data get {' '.join(fetched)}`, or set ODST_DATA.{''.join(brought)}"
         )
     if missing:
         raise UserError(f"{missing[0]}: not in {folder}. {entry(missing[0]).bring}")

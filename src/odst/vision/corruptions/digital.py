@@ -24,7 +24,7 @@ def elastic_transform(x: np.ndarray, c: tuple[float, float, float], rng: np.rand
     corners = middle + reach * np.array([[1, 1], [1, -1], [-1, -1]])
     moved = corners + rng.uniform(-jitter, jitter, (n, 3, 2))
     # the affine map that takes `moved` back to `corners`: where in the image each pixel of the result lies
-    back = np.linalg.solve(np.concatenate([moved, np.ones((n, 3, 1))], axis=2), corners)  # (n, 3, 2)
+    back = np.linalg.solve(np.concatenate([moved, np.ones((n, 3, 1))], axis=2), corners[None])  # (n, 3, 2)
     columns, rows = np.meshgrid(np.arange(W), np.arange(H))
     grid = np.stack([columns, rows, np.ones_like(rows)], axis=-1)  # (H, W, 3)
     warped = _sample(unit(x), np.einsum("hwi,nij->nhwj", grid, back), about_centres=True)

@@ -160,3 +160,23 @@ def test_what_must_hold_is_said_with_its_numbers_and_what_does_not_is_told(rows)
         "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0",
     )
     assert said["sweep: the slope of odst below st's"][0] and not said["sweep: the area of odst below st's"][0]
+
+
+def test_the_page_is_made_from_whatever_has_been_run(rows) -> None:
+    from benchmarks.open_world.page import page
+
+    def world(name: str, *errors: float) -> list[dict]:
+        more = {"corruption_error": 0.4, "val_error": 0.2, "selected": 100, "od_auroc_by_set": {"svhn": 0.8}}
+        return [row("33", name, 0, t, error) | more for t, error in enumerate(errors)]
+
+    here = [one | {"od_auroc_by_set": {"svhn": 0.8}} for one in rows]
+    here += world("odst", 0.3, 0.27, 0.26, 0.25) + world("st", 0.28, 0.28, 0.29, 0.29) + world("bound", 0.15)
+    here += world("st-ot", 0.28, 0.27, 0.27, 0.27)
+    written = page(here, [])
+    assert (
+        "odst's error goes from 30.0 to **25.0 %** in three rounds, plain self-training's from 28.0 to 29.0;" in written
+    )
+    assert "- Yes: 33 %: by at least 3.5 points: 5.0." in written
+    assert "- **No**: 33 %: at least 40 % of the way from labels alone to the bound: odst 23 %" in written
+    assert "- Agrees: odst's error falls in every round (odst 30.0 → 27.0 → 26.0 → 25.0)." in written
+    assert "Not run yet: " in written and "Peers at equal compute**" not in written

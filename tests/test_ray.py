@@ -177,6 +177,9 @@ def test_nodes_predict_and_evaluate_a_large_source_as_this_machine_does(
         here("evaluate", digits, "--on", tmp_path / "x.npz", *measures, "--device", "cpu", *more)
     assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")
     assert sorted(artefacts(tmp_path / "here")) == ["a.csv", "a.parquet", "m.json"]
+    monkeypatch.chdir(tmp_path)
+    line = commands.fails("predict", digits, "/proc/self/cwd/x.npz", "--csv", "b.csv", "--device", "cpu", *on(cluster))
+    assert line.count("it does not see /proc/self/cwd/x.npz. Use a folder that every node sees") == 2
 
 
 def test_a_run_of_the_open_world_that_packs_its_pool_on_two_nodes_has_the_hashes_of_the_local_one(
@@ -228,6 +231,8 @@ def test_what_the_cluster_cannot_do_is_one_line(cluster, tmp_path: Path, monkeyp
     line = commands.fails("pool", "build", "/proc/self/cwd/x.npy", "--out", "pool", "--size", "8", *on(cluster))
     assert line.count("it does not see /proc/self/cwd/x.npy. Use a folder that every node sees") == 2
     assert not Path("pool").exists()
+    line = commands.fails("pool", "build", "x.npy", "--out", "s3://bucket/pool", "--size", "8", *on(cluster))
+    assert line.startswith("odst: s3://bucket/pool: with --engine ray or --shard several machines write into one folder")
     with socket.create_server(("127.0.0.1", 0)) as server:  # a second cluster, for all this process can tell
         other = f"127.0.0.1:{server.getsockname()[1]}"
         line = commands.fails("pool", "build", "x.npy", "--out", "pool", "--size", "8", "--address", other)

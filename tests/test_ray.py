@@ -232,7 +232,9 @@ def test_what_the_cluster_cannot_do_is_one_line(cluster, tmp_path: Path, monkeyp
     assert line.count("it does not see /proc/self/cwd/x.npy. Use a folder that every node sees") == 2
     assert not Path("pool").exists()
     line = commands.fails("pool", "build", "x.npy", "--out", "s3://bucket/pool", "--size", "8", *on(cluster))
-    assert line.startswith("odst: s3://bucket/pool: with --engine ray or --shard several machines write into one folder")
+    assert line.startswith(
+        "odst: s3://bucket/pool: with --engine ray or --shard several machines write into one folder"
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:  # a second cluster, for all this process can tell
         other = f"127.0.0.1:{server.getsockname()[1]}"
         line = commands.fails("pool", "build", "x.npy", "--out", "pool", "--size", "8", "--address", other)

@@ -295,7 +295,10 @@ def test_what_cannot_be_remote_says_so(pictures: Path, tmp_path: Path, monkeypat
         (("dedup", "s3://bucket/pool", "--against", "x"), "the leak guard leaves its list in the pool's folder"),
         (build("https://bucket/photos", "pool"), "only object stores are read"),
         (build("nonsense://bucket/photos", "pool"), "nonsense"),
-        ((*build(pictures, "s3://bucket/pool"), "--shard", "0/2"), "Name a folder that all of them see, and copy it to the bucket when it is whole."),
+        (
+            (*build(pictures, "s3://bucket/pool"), "--shard", "0/2"),
+            "Name a folder that all of them see, and copy it to the bucket when it is whole.",
+        ),
     ]:
         assert says in commands.fails(*words)
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != "home") == ["photos"]

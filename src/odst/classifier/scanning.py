@@ -7,10 +7,10 @@ One thread a batch, and batches are cut at fixed items: so the bits are the same
 items are looked at in the calling process, whatever the engine is: it would gain nothing.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from odst.data.visible import files_of_sources, state_of_sources
 from odst.data.workers import Batch, Decoder, decode_parts, decoder_for, processes_for
 from odst.engine.interface import engine, running_on, share
 from odst.engine.parts import Note, complete, read_notes, writing
-from odst.engine.processors import processors, threads
+from odst.engine.processors import in_order, processors, threads
 from odst.errors import UserError
 from odst.files import digest
 from odst.method.labelling import model_hash
@@ -97,15 +97,9 @@ def _look_here(
                 advance(batch.items)
             return
         with threads(1), ThreadPoolExecutor(processors()) as several:  # a batch each, instead of one after the other
-            waiting: deque[Future[Batch]] = deque()
-            for batch in batches:
-                waiting.append(several.submit(seen, classifier, batch))
-                if len(waiting) > 2 * processors():
-                    yield waiting[0].result()
-                    advance(waiting.popleft().result().items)
-            while waiting:
-                yield waiting[0].result()
-                advance(waiting.popleft().result().items)
+            for batch in in_order(several, partial(seen, classifier), batches, 2 * processors()):
+                yield batch
+                advance(batch.items)
 
 
 def seen(classifier: Classifier, batch: Batch) -> Batch:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,13 @@ class Killing(OnRay):
 
     def map(self, make: Callable[[], Callable[[Any], Any]], items: Any) -> Iterator[Any]:
         return super().map(Paced(make, self.makers, self.doomed), items)
+
+
+class Unasked(OnRay):
+    """An engine whose nodes come after the preflight."""
+
+    def check(self, writes: Iterable[Path], reads: Iterable[Path] = ()) -> None:
+        pass
 
 
 @dataclass(frozen=True)

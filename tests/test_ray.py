@@ -1,5 +1,6 @@
 """Two real Ray nodes on this machine: what they write is what one process writes. test_ray_kills.py kills one of them."""
 
+import os
 import shutil
 import signal
 import socket
@@ -255,6 +256,17 @@ def test_nodes_that_do_not_see_the_pool_are_told_of_before_they_label(
         pytest.raises(UserError, match="it does not see /proc/self/cwd/pool/shards"),
     ):
         label(make_network("tiny", 4, shape=(8, 8, 3)), pool.x, tmp_path / "logits", identity=pool.id)
+
+
+def test_nodes_that_come_after_the_preflight_and_do_not_see_the_folder_write_nothing(cluster, tmp_path: Path):
+    handle = os.open(tmp_path, os.O_RDONLY)
+    folder = Path(f"/proc/self/fd/{handle}/stage")  # which is so in this process only
+    try:
+        with running_on(clusters.Unasked(cluster.address)), pytest.raises(UserError, match=f"it does not see {folder}"):
+            complete(folder, {}, [1] * 4, clusters.Pacing(folder), name=None)
+    finally:
+        os.close(handle)
+    assert sorted(file.name for file in (tmp_path / "stage").iterdir()) == ["about.json"]
 
 
 def test_a_part_that_fails_three_times_on_the_nodes_is_named_and_the_others_are_kept(cluster, tmp_path: Path):

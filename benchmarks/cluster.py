@@ -1,6 +1,7 @@
 """Per-shard work on Ray against as many plain processes, in one run; and what a driver bears with 10,000 shards.
 
 python -m benchmarks.cluster [--quick]     two Ray nodes of one CPU each on this machine, loopback; needs odst[ray]
+python -m benchmarks.cluster --growth      only what a driver bears at 8·10^7 images
 """
 
 import argparse
@@ -17,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.measuring import conclude, table
 from odst.data.packing import concatenate
 from odst.data.part_files import ITEMS, PartDecoder, Piece
 from odst.data.repeats import Seen
-from odst.data.shards import HELD, INDEX
+from odst.data.shards import HELD, INDEX, table_writer
 from odst.data.sources import open_sources
 from odst.data.views import opener
 from odst.data.workers import decoder_for
@@ -34,6 +34,7 @@ from odst.method.candidates import BLOCK, Candidates, Found, merge
 from odst.method.stored import Labeller
 
 WORKERS, K, SIDE = 2, 10, 32
+BORNE = ("", "seconds", "driver, private MiB")
 
 
 NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
@@ -46,6 +47,7 @@ def cluster() -> Iterator[Any]:
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # 15 by itself: whatever else runs would come first
         "RAY_health_check_initial_delay_ms": "1000",
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_failure_threshold": "4",
@@ -127,9 +129,9 @@ def growth(folder: Path, images: int) -> list[list[str]]:
     rows = [read_made_notes(folder / "notes", -(-images // ITEMS))]
     rows.append(merge_made_candidates(images, rng))
     rows.append(concatenate_made_index(folder / "index", images))
-    seen, begin = Seen(folder, 0), time.perf_counter()
+    seen, begin = Seen(folder, 0, images), time.perf_counter()
     for _ in range(0, images, 8192):
-        assert seen.fresh(rng.integers(1 << 63, size=8192, dtype=np.uint64)).sum() > 8000
+        assert seen.fresh(rng.integers(1 << 64, size=8192, dtype=np.uint64)).sum() > 8000
     rows.append([f"content hashes of {images:,} images", f"{time.perf_counter() - begin:.0f} s", f"{memory():,.0f}"])
     return rows
 
@@ -170,7 +172,8 @@ def concatenate_made_index(folder: Path, images: int, rows: int = 1 << 18) -> li
     hashes = [f"{i * 0x9E3779B97F4A7C15 % (1 << 128):032x}" for i in range(rows)]
     columns = [names, hashes, [32] * rows, [32] * rows, [None] * rows]
     table = pa.table([pa.array(one, kind) for one, kind in zip(columns, INDEX.values(), strict=True)], list(INDEX))
-    pq.write_table(table, folder / "part.parquet", row_group_size=HELD, compression="zstd")
+    with table_writer(folder / "part.parquet", table.schema) as writer:
+        writer.write_table(table, row_group_size=HELD)
     shards = -(-images // rows)
     del names, hashes, columns, table
     begin = time.perf_counter()
@@ -184,9 +187,15 @@ def concatenate_made_index(folder: Path, images: int, rows: int = 1 << 18) -> li
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--growth", action="store_true")
+    asked = parser.parse_args()
+    quick = asked.quick
     count, images, turns = (500, 10**6, 2) if quick else (10_000, 8 * 10**7, 4)
     m = 1 << 16 if quick else 1 << 17
+    if asked.growth:
+        with tempfile.TemporaryDirectory() as place:
+            print(table(BORNE, growth(Path(place), images)))
+        return
     with cluster() as made, tempfile.TemporaryDirectory() as place:
         from odst.engine.ray import OnRay
 
@@ -223,7 +232,7 @@ def main() -> None:
             [f"{count:,} empty shards through the driver", f"{time.perf_counter() - begin:.1f} s", f"{memory():,.0f}"]
         ]
         shown += growth(folder, images)
-        print(table(["", "seconds", "driver, private MiB"], shown))
+        print(table(BORNE, shown))
     conclude("cluster", min(shares), "local")
 
 

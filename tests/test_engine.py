@@ -76,7 +76,8 @@ def test_a_process_that_is_killed_for_want_of_memory_says_what_to_lower_and_what
     with (
         running_on(Local(2)),
         pytest.raises(
-            UserError, match=r"SIGKILL, most likely for want of memory: lower --workers\)\. What is done stays"
+            UserError,
+            match=r"a process at work was ended by SIGKILL, most likely for want of memory: lower --workers\. What is done stays",
         ),
     ):
         complete(tmp_path, {}, [1] * 6, killing, name=None)

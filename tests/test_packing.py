@@ -21,6 +21,7 @@ from odst.data.images import content_hash
 from odst.data.items import Item
 from odst.data.packing import build_pool
 from odst.data.pool import open_pool, verify_pool
+from odst.data.repeats import Seen
 from odst.data.workers import Decoder, decode_parts
 from odst.engine.interface import Share, ShareDone, running_on
 from odst.engine.local import Local
@@ -366,3 +367,18 @@ def test_a_folder_of_damaged_and_odd_files_is_packed_and_every_file_accounted_fo
     assert len(every) >= 30
     if os.geteuid() != 0:
         assert rejected[b"unreadable.png"] == "unreadable"
+
+
+@pytest.mark.parametrize("expected", [10, 5000])  # with a table that is full soon, and one with room
+def test_a_hash_is_new_the_first_time_only_whatever_came_before(
+    expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odst.data.repeats.LONGEST", 1000)  # so there are several runs
+    rng, seen, known = np.random.default_rng(0), Seen(tmp_path, 0, expected), set()
+    some = rng.integers(1 << 64, size=4000, dtype=np.uint64)
+    for size in [1, 0, 300, 7, *[256] * 20, 2000]:
+        heads = rng.choice(some, size)
+        wanted = [head not in known and not known.add(head) for head in heads.tolist()]
+        assert seen.fresh(heads).tolist() == wanted
+    assert sum(map(len, seen.runs)) == len(known)
+    assert len(seen.runs) > 2

@@ -1,4 +1,4 @@
-"""Two real Ray nodes on this machine: what they write is what one process writes, also when one of them is killed."""
+"""Two real Ray nodes on this machine: what they write is what one process writes. test_ray_kills.py kills one of them."""
 
 import os
 import shutil
@@ -19,7 +19,6 @@ from odst.data.pool import open_pool
 from odst.engine.interface import running_on
 from odst.engine.parts import complete, read_notes
 from odst.errors import UserError
-from odst.progress import listening
 from processes import artefacts, command, odst
 
 pytest.importorskip("ray", reason="needs odst[ray]")
@@ -179,6 +178,9 @@ def test_nodes_predict_and_evaluate_a_large_source_as_this_machine_does(
         here("evaluate", digits, "--on", tmp_path / "x.npz", *measures, "--device", "cpu", *more)
     assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")
     assert sorted(artefacts(tmp_path / "here")) == ["a.csv", "a.parquet", "m.json"]
+    monkeypatch.chdir(tmp_path)
+    line = commands.fails("predict", digits, "/proc/self/cwd/x.npz", "--csv", "b.csv", "--device", "cpu", *on(cluster))
+    assert line.count("it does not see /proc/self/cwd/x.npz. Use a folder that every node sees") == 2
 
 
 def test_a_run_of_the_open_world_that_packs_its_pool_on_two_nodes_has_the_hashes_of_the_local_one(
@@ -230,6 +232,10 @@ def test_what_the_cluster_cannot_do_is_one_line(cluster, tmp_path: Path, monkeyp
     line = commands.fails("pool", "build", "/proc/self/cwd/x.npy", "--out", "pool", "--size", "8", *on(cluster))
     assert line.count("it does not see /proc/self/cwd/x.npy. Use a folder that every node sees") == 2
     assert not Path("pool").exists()
+    line = commands.fails("pool", "build", "x.npy", "--out", "s3://bucket/pool", "--size", "8", *on(cluster))
+    assert line.startswith(
+        "odst: s3://bucket/pool: with --engine ray or --shard several machines write into one folder"
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:  # a second cluster, for all this process can tell
         other = f"127.0.0.1:{server.getsockname()[1]}"
         line = commands.fails("pool", "build", "x.npy", "--out", "pool", "--size", "8", "--address", other)
@@ -252,6 +258,17 @@ def test_nodes_that_do_not_see_the_pool_are_told_of_before_they_label(
         label(make_network("tiny", 4, shape=(8, 8, 3)), pool.x, tmp_path / "logits", identity=pool.id)
 
 
+def test_nodes_that_come_after_the_preflight_and_do_not_see_the_folder_write_nothing(cluster, tmp_path: Path):
+    handle = os.open(tmp_path, os.O_RDONLY)
+    folder = Path(f"/proc/self/fd/{handle}/stage")  # which is so in this process only
+    try:
+        with running_on(clusters.Unasked(cluster.address)), pytest.raises(UserError, match=f"it does not see {folder}"):
+            complete(folder, {}, [1] * 4, clusters.Pacing(folder), name=None)
+    finally:
+        os.close(handle)
+    assert sorted(file.name for file in (tmp_path / "stage").iterdir()) == ["about.json"]
+
+
 def test_a_part_that_fails_three_times_on_the_nodes_is_named_and_the_others_are_kept(cluster, tmp_path: Path):
     from odst.engine.ray import OnRay
 
@@ -262,38 +279,3 @@ def test_a_part_that_fails_three_times_on_the_nodes_is_named_and_the_others_are_
         complete(tmp_path / "stage", {}, [1] * 5, clusters.Failing(tmp_path / "tries"), name=None)
     assert sorted(read_notes(tmp_path / "stage")) == [0, 1, 3, 4]
     assert (tmp_path / "tries").read_text() == "xxx"
-
-
-def test_a_node_that_is_killed_loses_nothing(cluster, tmp_path: Path):
-    """Last: it takes the second node away. Tasks pace themselves, so that both nodes have results before the kill."""
-    from odst.engine.ray import OnRay
-
-    node = next(one for one in cluster.worker_nodes)
-    raylets = [info.process.pid for info in node.all_processes["raylet"]]
-    killed, seen = False, []
-
-    class Watching:
-        def start(self, name, total, unit, done):
-            return self.advance
-
-        def advance(self, n):
-            nonlocal killed
-            makers = {note["raylet"] for note in read_notes(tmp_path / "stage").values()}
-            if not killed and len(makers) == 2:
-                seen.append(makers)
-                for pid in raylets:
-                    os.kill(pid, signal.SIGKILL)
-                killed = True
-
-        def finish(self, name, completed):
-            pass
-
-    with running_on(OnRay(cluster.address)), listening(Watching()):
-        notes = complete(tmp_path / "stage", {}, [1] * 24, clusters.Pacing(tmp_path / "stage"), name="pace")
-    assert killed and seen
-    assert [note["number"] for note in notes] == list(range(24))
-    assert [(tmp_path / "stage" / f"{i:05d}.txt").read_text() for i in range(24)] == [str(i) for i in range(24)]
-    survivors = {note["raylet"] for note in notes[-4:]}
-    assert len(survivors) == 1
-    assert not survivors & set(raylets)
-    assert list((tmp_path / "stage").glob(".*.part")) == []

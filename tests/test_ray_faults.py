@@ -94,9 +94,12 @@ def test_nodes_without_a_processor_or_with_another_odst_are_named(tmp_path: Path
         cluster.add_node(**clusters.NODE, env_vars={"PYTHONPATH": path})
         with running_on(OnRay(cluster.address)), pytest.raises(UserError) as refused:
             complete(tmp_path / "stage", {}, [1] * 4, clusters.Pacing(tmp_path / "stage"), name=None)
+        with running_on(clusters.Unasked(cluster.address)), pytest.raises(UserError) as late:
+            complete(tmp_path / "stage", {}, [1] * 4, clusters.Pacing(tmp_path / "stage"), name=None)
     finally:
         ray.shutdown()
         cluster.shutdown()
     assert ": odst 9.9 there, " in str(refused.value)
     assert str(refused.value).endswith(" here. Install the same on every node")
+    assert str(late.value) == str(refused.value)
     assert sorted(file.name for file in (tmp_path / "stage").iterdir()) == ["about.json"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -14,9 +15,16 @@ import numpy as np
 import pytest
 
 import commands
-from odst.data.pool import open_pool
+import tiny_encoder
+from odst.data.features import open_features
+from odst.data.pool import open_pool, verify_pool
 from odst.data.remote import address_of, fetch
 from odst.data.sources import open_sources
+from odst.data.vectors import Embedder
+from odst.data.views import opener
+from odst.data.visible import state_of_sources
+from odst.engine.interface import running_on
+from odst.engine.local import Local
 from odst.errors import UserError
 from processes import artefacts, command
 
@@ -104,6 +112,9 @@ def test_what_was_fetched_is_not_fetched_again_until_it_changes(store, pictures:
     first = fetch("s3://bucket/photos")
     assert address_of(first / "1.npy") == "s3://bucket/photos/1.npy"
     before = {file.name: file.stat().st_ino for file in first.iterdir()}
+    whole, one, other = (
+        state_of_sources([f"s3://bucket/{name}"]) for name in ("photos", "photos/1.npy", "photos/0.npy")
+    )
     assert fetch("s3://bucket/photos/") == first
     assert {file.name: file.stat().st_ino for file in first.iterdir()} == before
     np.save(pictures / "1.npy", np.ones((2, 8, 8, 3), np.uint8))
@@ -114,6 +125,11 @@ def test_what_was_fetched_is_not_fetched_again_until_it_changes(store, pictures:
     assert after.keys() == {"0.npy", "1.npy"}
     assert after["0.npy"] == before["0.npy"]
     assert len(np.load(first / "1.npy")) == 2
+    for file in first.iterdir():
+        os.utime(file)  # it is the store that says what changes
+    assert state_of_sources(["s3://bucket/photos"]) != whole
+    assert state_of_sources(["s3://bucket/photos/1.npy"]) != one
+    assert state_of_sources(["s3://bucket/photos/0.npy"]) == other
 
 
 def test_labels_that_stand_beside_an_array_come_along(store, pictures: Path, tmp_path: Path):
@@ -231,6 +247,47 @@ def test_without_credentials_is_one_line(pictures: Path, tmp_path: Path):
     assert "s3://bucket/photos: there are no credentials. Set AWS_ACCESS_KEY_ID" in done.stderr
 
 
+FAR = """
+import pickle, sys
+from pathlib import Path
+x = pickle.loads(Path(sys.argv[1]).read_bytes())()
+print(x[:].tobytes().hex())
+"""
+
+
+def test_another_machine_fetches_vectors_and_pixels_into_a_cache_of_its_own(
+    store, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    spec = tiny_encoder.save(tmp_path / "tiny.pt")
+    here(*build("s3://bucket/photos/*.npy", "s3://bucket/pool"), "--embed", spec)
+    path = fetch("s3://bucket/pool")
+    for x in (open_pool(path).x, open_features(path, Embedder(spec).identity).x):
+        (tmp_path / "sent").write_bytes(pickle.dumps(opener(x)))
+        far = os.environ | {"ODST_CACHE": str(tmp_path / "far")}
+        words = [sys.executable, "-c", FAR, str(tmp_path / "sent")]
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "cache").rename(tmp_path / "gone")
+        done = subprocess.run(words, capture_output=True, text=True, env=far, timeout=120)
+        (tmp_path / "gone").rename(tmp_path / "cache")
+        assert bytes.fromhex(done.stdout) == x[:].tobytes(), done.stderr
+
+
+def test_what_was_fetched_is_verified_where_it_lies(store, pictures: Path):
+    class Elsewhere(Local):
+        alone = False
+
+        def map(self, make, items):
+            raise AssertionError("no other machine has these files")
+
+    here(*build("s3://bucket/photos/*.npy", "s3://bucket/pool"))
+    path = fetch("s3://bucket/pool")
+    with running_on(Elsewhere()):
+        verify_pool(path)
+        (path / "index.parquet").write_bytes(b"changed")
+        with pytest.raises(UserError, match=r"index\.parquet differs"):
+            verify_pool(path)
+
+
 def test_what_cannot_be_remote_says_so(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for words, says in [
@@ -238,7 +295,10 @@ def test_what_cannot_be_remote_says_so(pictures: Path, tmp_path: Path, monkeypat
         (("dedup", "s3://bucket/pool", "--against", "x"), "the leak guard leaves its list in the pool's folder"),
         (build("https://bucket/photos", "pool"), "only object stores are read"),
         (build("nonsense://bucket/photos", "pool"), "nonsense"),
-        ((*build(pictures, "s3://bucket/pool"), "--shard", "0/2"), "several machines write into a folder"),
+        (
+            (*build(pictures, "s3://bucket/pool"), "--shard", "0/2"),
+            "Name a folder that all of them see, and copy it to the bucket when it is whole.",
+        ),
     ]:
         assert says in commands.fails(*words)
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != "home") == ["photos"]

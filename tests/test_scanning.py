@@ -1,13 +1,16 @@
 """Predicting and evaluating large sources: in parts, anywhere, and the same bytes."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from odst.classifier.evaluate import labelled_source, out_sources
 from odst.classifier.load import Classifier, load
@@ -89,6 +92,45 @@ def test_another_classifier_does_not_go_on_with_the_parts(classifier: Classifier
     shared(partial(table, classifier, source, tmp_path / "x.csv"), last=1)
     with pytest.raises(UserError, match=r"made from another model\. Delete .*x\.csv\.parts to begin anew"):
         table(load(classifier.run.path, round=0, device="cpu"), source, tmp_path / "x.csv")
+
+
+def test_another_device_does_not_go_on_with_the_parts(classifier: Classifier, source: Path, tmp_path: Path) -> None:
+    shared(partial(table, classifier, source, tmp_path / "x.csv"), last=1)
+    with pytest.raises(UserError, match=r"made from another device\. Delete .*x\.csv\.parts to begin anew"):
+        table(replace(classifier, device="cuda"), source, tmp_path / "x.csv")
+
+
+def change_file(folder: Path) -> None:
+    np.save(folder / "x.npy", 255 - np.load(folder / "x.npy"))
+
+
+def change_labels(folder: Path) -> None:
+    np.save(folder / "y.npy", np.load(folder / "y.npy")[::-1])
+
+
+def change_picture(folder: Path) -> None:
+    shutil.copy(folder / "pictures" / "0001.png", folder / "pictures" / "0002.png")
+
+
+@pytest.mark.parametrize("change", [change_file, change_labels, change_picture])
+def test_sources_that_have_changed_do_not_go_on_with_the_parts(
+    classifier: Classifier, source: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "source"
+    shutil.copytree(source, folder)
+    (folder / "pictures").mkdir()
+    for i, x in enumerate(np.load(source / "x.npy")[:1100]):
+        Image.fromarray(x).save(folder / "pictures" / f"{i:04d}.png")
+    spec = f"{folder}/pictures" if change is change_picture else f"{folder}/x.npy?labels=y.npy"
+
+    def work() -> None:
+        for _ in write_answers(answer(classifier, [spec], "crop", tmp_path / "parts"), tmp_path / "x.csv", None):
+            pass
+
+    shared(work, last=2)  # the second call finds everything as it was
+    change(folder)
+    with pytest.raises(UserError, match=r"made from another source\. Delete .*parts to begin anew"):
+        work()
 
 
 def test_a_large_set_is_evaluated_in_parts_to_the_same_bits(

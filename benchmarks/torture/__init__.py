@@ -6,4 +6,5 @@ sources and configs that nobody could use.
     scenes.py     for every command that writes, how it is called and what it leaves behind
     cases.py      the parts of the table, each an iterator of verdicts
     configs.py    configs that nobody could run
+    nodes.py      every stage on two Ray nodes, one of them killed
 """

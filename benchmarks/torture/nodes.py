@@ -1,5 +1,5 @@
-"""Every stage on two Ray nodes of this machine, one of which is killed when both have made parts: the files must be those of one
-process. Only when asked for, `--part nodes`: it needs odst[ray] and some minutes."""
+"""Every stage on two Ray nodes of this machine, one of which is killed when both have made parts, with its workers: the files must
+be those of one process. Only when asked for, `--part nodes`: it needs odst[ray] and some minutes."""
 
 import json
 import os
@@ -97,13 +97,14 @@ def _disturbed(scene: Scene, folder: Path, made: Any) -> tuple[bool, int]:
     node = made.add_node(**NODE, env_vars={"PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])})
     raylets = {info.process.pid for info in node.all_processes["raylet"]}
     driver = _begin((*scene.words, "--engine", "ray", "--address", made.address), folder)
-    seen: set[int] = set()
+    seen: dict[int, int] = {}  # worker -> raylet
     deadline = time.monotonic() + PATIENCE
     while driver.poll() is None and time.monotonic() < deadline:
-        seen |= {_parent(pid) for pid in _makers(folder)}
-        if seen & raylets and seen - raylets - {0}:
-            for pid in raylets:
-                os.kill(pid, signal.SIGKILL)
+        seen |= {pid: _parent(pid) for pid in _makers(folder) - seen.keys()}
+        there = set(seen.values())
+        if there & raylets and there - raylets - {0}:
+            for pid in (*raylets, *(pid for pid, raylet in seen.items() if raylet in raylets)):
+                os.kill(pid, signal.SIGKILL)  # workers too: left alone they would end their parts
             return True, driver.wait(PATIENCE)
         time.sleep(0.02)
     driver.kill()

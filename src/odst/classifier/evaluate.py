@@ -102,8 +102,8 @@ def _score(
     if images or stored or not is_large(sources):
         read = classifier.read(spec, fit, labelled=labelled)
         return Scored(classifier.logits(read.x, name), read.labels, read.x)
-    reopen = reopening([spec])
-    batches = list(look(classifier, sources, decoder_of(classifier, sources, fit), reopen, folder, f"see {name}"))
+    reopen, decoder = reopening([spec]), decoder_of(classifier, sources, fit)
+    batches = list(look(classifier, sources, [spec], decoder, reopen, folder, f"see {name}"))
     records = [record for batch in batches for record in batch.records]
     labels = check_read(sources, records, [no for batch in batches for no in batch.rejected], labelled)
     return Scored(np.concatenate([batch.rows for batch in batches]), labels, None)

@@ -74,7 +74,7 @@ def answer(classifier: Classifier, specs: list[str], fit: Fit, folder: Path | No
     for some, decoder in zip(neighbours, decoders, strict=True):
         place = folder if folder is None or len(neighbours) == 1 else folder / f"from-{some.start}"
         reopen = partial(opened, classifier, from_anywhere, some)
-        looks.append(look(classifier, sources[some], decoder, reopen, place, "predict"))
+        looks.append(look(classifier, sources[some], specs, decoder, reopen, place, "predict"))
     close_later("predict")
     return (_answers(classifier, batch) for batches in looks for batch in batches)
 

@@ -7,10 +7,10 @@ One thread a batch, and batches are cut at fixed items: so the bits are the same
 items are looked at in the calling process, whatever the engine is: it would gain nothing.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,11 @@ from odst.classifier.model import Classifier
 from odst.data.decoding import Fit
 from odst.data.items import Source
 from odst.data.part_files import Piece, pieces, read_pieces, reading, write_piece
+from odst.data.visible import files_of_sources, state_of_sources
 from odst.data.workers import Batch, Decoder, decode_parts, decoder_for, processes_for
 from odst.engine.interface import engine, running_on, share
 from odst.engine.parts import Note, complete, read_notes, writing
-from odst.engine.processors import processors, threads
+from odst.engine.processors import in_order, processors, threads
 from odst.errors import UserError
 from odst.files import digest
 from odst.method.labelling import model_hash
@@ -61,12 +62,13 @@ def decoder_of(classifier: Classifier, sources: list[Source], fit: Fit) -> Decod
 def look(
     classifier: Classifier,
     sources: Sequence[Source],
+    specs: Sequence[str],
     decoder: Decoder,
     reopen: Callable[[], list[Source]],
     folder: Path | None,
     name: str,
 ) -> Iterator[Batch]:
-    """Every item of the sources in order; the rows of each batch are its logits. Memory does not grow with their number.
+    """Every item of the sources, which these specs name, in order; the rows of each batch are its logits. Memory does not grow with their number.
 
     Where others help, their parts go into `folder`, which the caller removes when it has what it wants of them.
     """
@@ -80,7 +82,7 @@ def look(
         return _look_here(classifier, sources, sum(counts), decoder, large, name)
     if folder is None:
         raise UserError(f"{name}: several machines leave their parts beside the file of results. Name one: see --help.")
-    return _look_in_parts(classifier, sources, counts, decoder, reopen, folder, name)
+    return _look_in_parts(classifier, sources, specs, counts, decoder, reopen, folder, name)
 
 
 def _look_here(
@@ -95,15 +97,9 @@ def _look_here(
                 advance(batch.items)
             return
         with threads(1), ThreadPoolExecutor(processors()) as several:  # a batch each, instead of one after the other
-            waiting: deque[Future[Batch]] = deque()
-            for batch in batches:
-                waiting.append(several.submit(seen, classifier, batch))
-                if len(waiting) > 2 * processors():
-                    yield waiting[0].result()
-                    advance(waiting.popleft().result().items)
-            while waiting:
-                yield waiting[0].result()
-                advance(waiting.popleft().result().items)
+            for batch in in_order(several, partial(seen, classifier), batches, 2 * processors()):
+                yield batch
+                advance(batch.items)
 
 
 def seen(classifier: Classifier, batch: Batch) -> Batch:
@@ -115,6 +111,7 @@ def seen(classifier: Classifier, batch: Batch) -> Batch:
 def _look_in_parts(
     classifier: Classifier,
     sources: Sequence[Source],
+    specs: Sequence[str],
     counts: list[int],
     decoder: Decoder,
     reopen: Callable[[], list[Source]],
@@ -126,14 +123,21 @@ def _look_in_parts(
     make = PartScan(folder, reopen, some, decoder, classifier)
     about = {
         "model": model_hash(classifier.model),
-        "source": digest([[source.name for source in sources], counts, decoder.row, decoder.fit]),
+        "device": classifier.device,
+        "source": digest([list(specs), counts, decoder.row, decoder.fit, state_of_sources(specs)]),
     }
     mine = share()
     if mine is not None and len(read_notes(folder)) == len(some):
         mine = None  # a share of the next look, then
     with writing(folder, f"odst {name}"), running_on(engine(), mine):
         notes = complete(
-            folder, about, [one.items for one in some], make, name=name, stale=f"Delete {folder} to begin anew."
+            folder,
+            about,
+            [one.items for one in some],
+            make,
+            name=name,
+            reads=files_of_sources(specs),
+            stale=f"Delete {folder} to begin anew.",
         )
     return read_pieces(folder, notes, 0, make.logits)
 

@@ -20,6 +20,7 @@ from odst.data.images import Images
 from odst.data.mapped import Mapped
 from odst.data.pool import identity as pool_identity
 from odst.data.pool import members, read_manifest
+from odst.data.remote import elsewhere, here
 from odst.data.unchanged import check_unchanged, compare_files
 from odst.data.views import Concatenated
 from odst.errors import UserError
@@ -79,12 +80,12 @@ def open_features(pool: Path, encoder: Identity, spec: str | None = None) -> Fea
     pool, spec = Path(pool), spec or f"{encoder.name}@{encoder.size}"
     columns = list(_columns(pool, read_manifest(pool), encoder, spec))
     parts = [array for pool, column in columns for array in _map(pool, column, encoder, spec)]
-    x = Concatenated(parts, partial(_rows, pool.absolute(), encoder))
+    x = Concatenated(parts, partial(_rows, elsewhere(pool), encoder))
     return Features(x, encoder, tuple(column for _, column in columns))
 
 
-def _rows(pool: Path, encoder: Identity) -> Images:
-    return open_features(pool, encoder).x
+def _rows(place: Path | str, encoder: Identity) -> Images:
+    return open_features(here(place), encoder).x
 
 
 def _columns(

@@ -21,7 +21,7 @@ from odst.data.items import Source
 from odst.data.part_files import decode_pieces, in_two_passes, pieces, read_pieces, reopening
 from odst.data.pool import FORMAT, read_manifest, write_manifest
 from odst.data.repeats import Seen, without_duplicates
-from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, rejected_file, shard_file
+from odst.data.shards import INDEX, REJECTED, Shard, index_file, read_note, rejected_file, shard_file, table_writer
 from odst.data.sources import open_sources, split_spec
 from odst.data.unchanged import note_checked
 from odst.data.vectors import Embedder
@@ -96,7 +96,7 @@ def _build(
         if shards:
             batches = _after(batches, shards[-1]["last"], out)
         if not order["keep_duplicates"]:
-            batches = without_duplicates(batches, Seen(out / "building", len(shards)))
+            batches = without_duplicates(batches, Seen(out / "building", len(shards), sum(counts)))
         _pack(batches, out, shards, decoder, order["shard_rows"], advance)
     return _finish(out, order, decoder, shards)
 
@@ -273,7 +273,7 @@ def concatenate(parts: list[Path], path: Path, numbered: bool) -> None:
     if numbered:
         schema = schema.insert(0, pa.field("id", pa.int64()))
     first = 0
-    with whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole(path) as temporary, table_writer(temporary, schema) as writer:
         for part in parts:
             with pq.ParquetFile(part) as file:
                 groups = range(file.metadata.num_row_groups)

@@ -46,6 +46,16 @@ def address_of(path: str | os.PathLike[str]) -> str | None:
     return f"{scheme}://{quote('/'.join([*([above] if above else []), *names]))}"
 
 
+def tags_of(path: Path) -> Tags | None:
+    """Size and tag in its store of this file of the cache, or of all below this folder; None for what was not fetched."""
+    path, root = path.absolute(), cache()
+    if address_of(path) is None:
+        return None
+    place = root.joinpath(*path.relative_to(root).parts[:2])
+    below = path.relative_to(place).as_posix()
+    return {name: tag for name, tag in _read(place).items() if name == below or name.startswith(f"{below}/")}
+
+
 def elsewhere(path: Path) -> Path | str:
     """What another machine is told of a path: it has a cache of its own."""
     address = address_of(path)
@@ -121,8 +131,8 @@ def changing(target: str | os.PathLike[str]) -> Iterator[Path]:
     address = str(target).rstrip("/")
     if share() is not None or not engine().alone:
         raise UserError(
-            f"{address}: several machines write into a folder that all of them see. Name one, and copy it to the bucket when "
-            "it is whole."
+            f"{address}: with --engine ray or --shard several machines write into one folder, and this is none. Name a folder "
+            "that all of them see, and copy it to the bucket when it is whole."
         )
     store, key, place = _open(address)
     with _told(address, "write"):

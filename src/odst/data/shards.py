@@ -117,12 +117,26 @@ def vector_rows(path: Path, decoder: Decoder) -> RowFile:
     return RowFile(path, np.dtype(np.float16), (decoder.embedder.identity.dimension,))
 
 
+def table_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """To look for repeats in sources and hashes, which have none, would take as long again as to write them."""
+    ids = {"id": "DELTA_BINARY_PACKED"} if "id" in schema.names else None
+    repeated = [name for name in schema.names if name not in ("id", "source", "hash")]
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        use_dictionary=repeated,
+        column_encoding=ids,
+        write_statistics=[*repeated, *(ids or ())],
+    )
+
+
 class _Table:
     """Rows of a parquet file, handed on in groups so that few are held."""
 
     def __init__(self, path: Path, columns: dict[str, pa.DataType]):
         self.schema = pa.schema(list(columns.items()))
-        self.writer = pq.ParquetWriter(path, self.schema, compression="zstd")
+        self.writer = table_writer(path, self.schema)
         self.rows: list[tuple[Any, ...]] = []
 
     def __enter__(self) -> "_Table":

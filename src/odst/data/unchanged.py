@@ -6,10 +6,13 @@ times: its files are read once, and that is noted.
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from odst.data.remote import address_of
 from odst.engine.interface import Failed, engine, share
+from odst.engine.local import Local
 from odst.errors import UserError
 from odst.files import sha256, write_json
 from odst.progress import stage
@@ -45,10 +48,14 @@ def note_checked(folder: Path, names: list[str]) -> None:
         log.debug("%s: it cannot be noted that its files were checked (%s)", folder, error)
 
 
+def size_and_time(file: Path | bytes) -> list[int]:
+    found = os.stat(file)  # noqa: PTH116  (a name may be bytes)
+    return [found.st_size, found.st_mtime_ns]
+
+
 def _look(file: Path, way: str) -> list[int]:
     try:
-        stat = file.stat()
-        return [stat.st_size, stat.st_mtime_ns]
+        return size_and_time(file)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{file}: this file is missing. {way}") from None
 
@@ -62,13 +69,15 @@ def _read(folder: Path) -> dict[str, list[int]]:
 
 
 def compare_files(name: str, checks: Sequence[tuple[Path, str]]) -> Iterable[tuple[Path, str]]:
-    """The files of these (file, SHA-256) that are missing or differ, on the engine of the day; of a share only its own."""
+    """The files of these (file, SHA-256) that are missing or differ, on the engine of the day; of a share only its own. What was
+    fetched lies on this machine alone, and is looked at here."""
     mine = share()
     own = [one for i, one in enumerate(checks) if mine is None or i % mine.count == mine.index]
+    where = Local() if own and address_of(own[0][0]) else engine()
     if own:
-        engine().check((), [file for file, _ in own if file.is_file()])
+        where.check((), [file for file, _ in own if file.is_file()])
     with stage(name, len(own), "files") as advance:
-        for (file, _), what in zip(own, engine().map(_comparing, own), strict=True):
+        for (file, _), what in zip(own, where.map(_comparing, own), strict=True):
             if what:
                 yield file, what.reason if isinstance(what, Failed) else what
             advance(1)

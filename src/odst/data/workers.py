@@ -1,18 +1,9 @@
 """Items -> arrays, in order, decoded on any number of processes. The result does not depend on how many."""
 
-import os
-import signal
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
-from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +13,8 @@ from odst.data.decoding import Fit, Rejected, decode, fit_array
 from odst.data.images import content_hash
 from odst.data.items import Part, Source
 from odst.data.vectors import Embedder
+from odst.engine.processors import processors
+from odst.engine.spawned import on_processes
 from odst.errors import UserError
 
 PART_BYTES = 4 << 20  # of decoded rows in one part: what a process holds at a time
@@ -170,11 +163,6 @@ def decoder_for(sources: list[Source], size: int, fit: Fit, encoder: str | Embed
     return Decoder(size, fit, np.result_type(*kinds) if kinds else None, sources[0].width, embedder)
 
 
-def processors() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def processes_for(items: int, decoder: Decoder, asked: int | None = None) -> int:
     """How many processes decode so many items: as many as asked for, or as there are processors, while each is worth its start.
 
@@ -189,32 +177,21 @@ def decode_parts(parts: Iterable[Part], decoder: Decoder, workers: int) -> Itera
     if workers <= 1:
         yield from map(decoder, parts)
         return
-    with _processes(decoder, workers) as idle, ThreadPoolExecutor(workers) as threads:
+    graph = (lambda: None) if decoder.embedder is None else decoder.embedder.graph
+    make, less = _Ready(decoder), "take fewer processes (--workers) or smaller images"
+    yield from on_processes(make, parts, workers, who="a decoding process", less=less, brought=graph)
 
-        def ask(part: Part) -> Batch:
-            connection, process = idle.get()
-            try:
-                connection.send(part)
-                answer = connection.recv()
-            except (EOFError, ConnectionError):
-                raise _death(process) from None
-            finally:
-                idle.put((connection, process))
-            if isinstance(answer, UserError):
-                raise answer
-            return answer
 
-        waiting: deque[Future[Batch]] = deque()
-        try:
-            for part in parts:
-                waiting.append(threads.submit(ask, part))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+@dataclass(frozen=True)
+class _Ready:
+    """In a process: the decoder, with the graph of its embedder if it has one."""
+
+    decoder: Decoder
+
+    def __call__(self, graph: bytes | None) -> Decoder:
+        if graph is not None and self.decoder.embedder is not None:
+            self.decoder.embedder.take(graph)
+        return self.decoder
 
 
 def from_item(sources: list[Source], counts: list[int], start: int, decoder: Decoder, workers: int) -> Iterator[Batch]:
@@ -231,68 +208,3 @@ def from_item(sources: list[Source], counts: list[int], start: int, decoder: Dec
         before -= dropped
         if dropped < batch.items:
             yield batch.cut(dropped)[1] if dropped else batch
-
-
-def _death(process: SpawnProcess) -> UserError:
-    """How a process ended, and what most likely ended it."""
-    process.join(10)
-    code = process.exitcode
-    names = {-one.value: one.name for one in signal.Signals}
-    how = (
-        "does not answer"
-        if code is None
-        else f"was ended by {names[code]}"
-        if code in names
-        else f"ended with exit code {code}"
-    )
-    why = ", most likely for want of memory: take fewer processes (--workers) or smaller images" if code == -9 else ""
-    return UserError(
-        f"a decoding process {how}{why}. The same command goes on where it stopped. A Python script of your own must begin "
-        'its work under `if __name__ == "__main__":`, for every such process reads the script anew.'
-    )
-
-
-@contextmanager
-def _processes(decoder: Decoder, workers: int) -> Iterator["SimpleQueue[tuple[Connection, SpawnProcess]]"]:
-    """Started, not forked. A process whose parent is gone, even killed, reads the end of its pipe and leaves."""
-    context = get_context("spawn")
-    idle: SimpleQueue[tuple[Connection, SpawnProcess]] = SimpleQueue()
-    with ExitStack() as stack:
-        started = []
-        for _ in range(workers):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, decoder), daemon=True)
-            process.start()
-            there.close()
-            stack.callback(process.join)
-            stack.callback(here.close)
-            started.append((here, process))
-        graph = None if decoder.embedder is None else decoder.embedder.graph()
-        for here, process in started:  # when all are on their way: each has to be up to take it
-            with suppress(ConnectionError):  # it died; whoever asks it will say so
-                here.send(graph)
-            idle.put((here, process))
-        yield idle
-
-
-def _serve(connection: Connection, decoder: Decoder) -> None:
-    """`connection` brings the graph of the embedder, or None, and then parts."""
-    for name in ("SIGINT", "SIGHUP"):  # a terminal sends them to all; the parent decides when to stop
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    try:
-        graph = connection.recv()
-    except (EOFError, ConnectionError):
-        return
-    if graph is not None and decoder.embedder is not None:
-        decoder.embedder.take(graph)
-    while True:
-        try:
-            part = connection.recv()
-            try:
-                answer: Batch | UserError = decoder(part)
-            except UserError as error:  # of the backbone: it would be the same in every process
-                answer = error
-            connection.send(answer)
-        except (EOFError, ConnectionError):
-            return

@@ -1,22 +1,16 @@
 """The engine of one machine: the first item here, and as many processes as there are processors if the others are worth it."""
 
 import pickle
-import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from odst.engine.interface import Item, attempt
 from odst.engine.processors import processors
-from odst.errors import UserError
+from odst.engine.spawned import on_processes
 
 WORTH = 20.0  # seconds of work that are left: to start processes, which import torch, takes about five
 
@@ -49,7 +43,7 @@ class Local:
             del work
             most = min(most, len(rest))
         if most > 1 and _travels(make):
-            yield from _on_processes(make, rest, most)
+            yield from on_processes(_Attempting(make), rest, most, who="a process at work", less="lower --workers")
         elif rest:
             work = make()
             for item in rest:
@@ -65,74 +59,11 @@ def _travels(make: Any) -> bool:
     return True
 
 
-def _on_processes(make: Callable[[], Callable[[Item], Any]], items: Sequence[Item], workers: int) -> Iterator[Any]:
-    with _processes(make, workers) as idle, ThreadPoolExecutor(workers) as threads:
+@dataclass(frozen=True)
+class _Attempting:
+    """In a process: what `make` makes, tried as often as anywhere."""
 
-        def ask(item: Item) -> Any:
-            connection, process = idle.get()
-            try:
-                connection.send(item)
-                answer = connection.recv()
-            except (EOFError, ConnectionError):
-                raise _death(process) from None
-            finally:
-                idle.put((connection, process))
-            if isinstance(answer, UserError):
-                raise answer
-            return answer
+    make: Callable[[], Callable[[Any], Any]]
 
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for item in items:
-                waiting.append(threads.submit(ask, item))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _death(process: SpawnProcess) -> UserError:
-    process.join(10)
-    names = {-one.value: one.name for one in signal.Signals}
-    how = names.get(process.exitcode or 0, f"exit code {process.exitcode}")
-    why = ", most likely for want of memory: lower --workers" if process.exitcode == -9 else ""
-    return UserError(
-        f"a process at work ended ({how}{why}). What is done stays done: the same command goes on. A Python script of your "
-        'own must begin its work under `if __name__ == "__main__":`, for every such process reads the script anew.'
-    )
-
-
-@contextmanager
-def _processes(make: Any, workers: int) -> Iterator["SimpleQueue[tuple[Connection, SpawnProcess]]"]:
-    """Started, not forked. A process whose parent is gone, even killed, reads the end of its pipe and leaves."""
-    context = get_context("spawn")
-    idle: SimpleQueue[tuple[Connection, SpawnProcess]] = SimpleQueue()
-    with ExitStack() as stack:
-        for _ in range(workers):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, make), daemon=True)
-            process.start()
-            there.close()
-            stack.callback(process.join)
-            stack.callback(here.close)
-            idle.put((here, process))
-        yield idle
-
-
-def _serve(connection: Connection, make: Callable[[], Callable[[Any], Any]]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    work: Callable[[Any], Any] | None = None
-    while True:
-        try:
-            item = connection.recv()
-            try:
-                work = work or make()
-                answer = attempt(work, item)
-            except UserError as error:
-                answer = error
-            connection.send(answer)
-        except (EOFError, ConnectionError):
-            return
+    def __call__(self, brought: None) -> Callable[[Any], Any]:
+        return partial(attempt, self.make())

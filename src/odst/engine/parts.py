@@ -52,6 +52,12 @@ class _Noting:
     folder: Path
 
     def __call__(self) -> Callable[[int], Note]:
+        if not (
+            self.folder / ABOUT
+        ).is_file():  # on a node that came after the preflight: it would write beside the others
+            raise UserError(
+                f"node {socket.gethostname()}: it does not see {self.folder}. Use a folder that every node sees under one name."
+            )
         work = self.make()
 
         def part(number: int) -> Note:

@@ -66,7 +66,20 @@ def look(asked: Question) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     import torch
 
-    return {"odst": version("odst"), "torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+    return {**installed(), "cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def installed() -> dict[str, str]:
+    """Without importing torch, which a worker may not need."""
+    return {name: version(name) for name in ("odst", "torch")}
+
+
+def other_version(there: dict[str, str], here: dict[str, str]) -> str | None:
+    """What is another there than here, and the way out."""
+    for name in installed():
+        if there[name] != here[name]:
+            return f"{name} {there[name]} there, {here[name]} here. Install the same on every node"
+    return None
 
 
 def _head(file: Path) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from odst.engine.interface import Failed, Item, attempt
-from odst.engine.preflight import Question, look, question, versions
+from odst.engine.preflight import Question, installed, look, other_version, question, versions
 from odst.errors import UserError
 
 WAIT = 5.0  # seconds for a connection: Ray itself would try for minutes, in silence
@@ -96,12 +96,12 @@ class OnRay:
         task = self.ray.remote(**where)(_task)
         name, kept = hashlib.sha256(blob).hexdigest(), self.ray.put(make)
         ahead = self.window if self.workers else 2 * self.window  # one to do, one to come; nodes may join
-        here = str(Path.cwd())
+        here, mine = str(Path.cwd()), installed()
         waiting: deque[Any] = deque()
         try:
             for item in items:
                 waiting.append(
-                    task.remote(name, [kept], item, here)
+                    task.remote(name, [kept], item, here, mine)
                 )  # in a list: fetched only where it is not there yet
                 if len(waiting) >= ahead:
                     yield self._note(waiting.popleft())
@@ -188,11 +188,8 @@ class OnRay:
                 return f"{name}: odst or something it needs is not installed there ({text[text.index('No module named') :][:60]})"
             return f"{name}: it does not answer ({type(error).__name__})"
         mine = versions()
-        for what in ("odst", "torch"):
-            if found["versions"][what] != mine[what]:
-                return (
-                    f"{name}: {what} {found['versions'][what]} there, {mine[what]} here. Install the same on every node"
-                )
+        if other := other_version(found["versions"], mine):
+            return f"{name}: {other}"
         if found["blind"]:
             return f"{name}: {found['blind']}. Use a folder that every node sees under one name"
         if found["versions"]["cpu"] != mine["cpu"]:
@@ -212,14 +209,17 @@ class _Told(str):
 _state: dict[str, Callable[[Any], Any]] = {}  # of this worker: the last thing made
 
 
-def _task(name: str, kept: list[Any], item: Any, folder: str) -> Any:
-    """`folder` is where the command was given: what a worker is told may be named from there."""
+def _task(name: str, kept: list[Any], item: Any, folder: str, wanted: dict[str, str]) -> Any:
+    """`folder` is where the command was given: what a worker is told may be named from there. `wanted` are the versions that
+    are installed there: a node may have come after the preflight."""
     import ray
 
     with suppress(OSError):  # a node that lacks it is asked for whole paths by whatever needs them
         os.chdir(folder)
     try:
         if name not in _state:
+            if other := other_version(installed(), wanted):
+                raise UserError(f"node {socket.gethostname()} ({ray.util.get_node_ip_address()}): {other}")
             _state.clear()
             _state[name] = ray.get(kept[0])()
         return attempt(_state[name], item)

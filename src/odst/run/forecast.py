@@ -13,7 +13,7 @@ import torch
 from odst.data.encoding import Encoding
 from odst.data.images import is_counted, is_image
 from odst.data.vectors import Embedder
-from odst.data.workers import processors
+from odst.engine.processors import processors
 from odst.few_labels import weights_for
 from odst.locks import lock
 from odst.method.labelling import as_input, as_tensor, batch_for, weights

@@ -1,9 +1,15 @@
 """What tests share. Real images of the benchmark are found through ODST_TEST_DATA and skipped cleanly without it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+# Tests interrupt processes they start. Started in the background by a shell, or by nohup, these would inherit that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

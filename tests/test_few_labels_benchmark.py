@@ -79,6 +79,7 @@ def test_one_world_is_run_by_every_method_with_the_config_of_odst_init(features:
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.slow
 def test_a_world_of_the_shares_is_run_by_all_methods_and_shown(features: Path, tmp_path: Path, monkeypatch) -> None:
     for name, value in {"FEWEST_STEPS": 20, "FEWEST_STUDENT_STEPS": 20, "STUDENT_PASSES": 1}.items():
         monkeypatch.setattr(f"odst.few_labels.{name}", value)

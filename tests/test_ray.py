@@ -22,6 +22,7 @@ from odst.errors import UserError
 from processes import artefacts, command, odst
 
 pytest.importorskip("ray", reason="needs odst[ray]")
+pytestmark = pytest.mark.slow  # two nodes start and are waited for
 
 SOURCES, ROWS = 18, 3000  # so 18 parts
 

@@ -17,6 +17,7 @@ from odst.errors import UserError
 from processes import command
 
 pytest.importorskip("ray", reason="needs odst[ray]")
+pytestmark = pytest.mark.slow  # two nodes start and are waited for
 
 TOKEN = "a" * 64
 FULL = """

@@ -105,6 +105,7 @@ def test_load_is_no_exception(place):
     assert end.stdout.splitlines()[1] == "('a', 'b', 'c')"
 
 
+@pytest.mark.slow
 def test_a_config_of_ones_own_and_a_model_on_the_command_line_are_ones_own(place, tmp_path):
     (place / "own.toml").write_text((place / "run" / "config.toml").read_text())
     end = run_in(place, "run", "own.toml", "--dry-run", "--out", tmp_path / "own")

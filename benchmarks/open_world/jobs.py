@@ -58,6 +58,7 @@ def jobs() -> Iterator[Job]:
             yield Job("33", method, method, seed)
         yield Job("33", "bound", "supervised", seed, BOUND | schedule(bound=True))
         yield Job("33", "odst-auto", "odst", seed, AUTO)
+    for seed in SEEDS:
         yield from sweep(seed)
     for seed in SEEDS:
         for method in ("uniform-rest", "soft-rest"):

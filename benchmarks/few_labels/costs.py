@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.few_labels.runs import AUTO, PAPER
 from benchmarks.open_world.jobs import schedule
-from benchmarks.open_world.world import Set, cifar_sets
+from benchmarks.open_world.world import Set, cifar_sets, cut
 from odst.few_labels import LABELLED_COPIES, SPARE_IMAGES
 from odst.run.config import read_config
 from odst.run.directory import RunDir
@@ -56,12 +56,9 @@ def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -
 
 def write_open_world(folder: Path, data: Path) -> dict[str, Any]:
     """The sets as .npz; returns where they are, as changes of the config."""
-    sets = cifar_sets(data)
-    n = len(sets["unrelated"].x) // 2  # a third of the pool
-    related = sets["related"].where(np.sort(stream(0, "share").permutation(len(sets["related"].x))[:n]))
-    pool = Set(
-        np.concatenate([related.x, sets["unrelated"].x]), np.concatenate([related.names, sets["unrelated"].names])
-    )
+    sets = cut("33", cifar_sets(data))
+    related, unrelated = sets["related"], sets["unrelated"]
+    pool = Set(np.concatenate([related.x, unrelated.x]), np.concatenate([related.names, unrelated.names]))
     sets["pool"] = pool.where(stream(0, "pool").permutation(len(pool.x)))
     folder.mkdir(parents=True)
     for name in ("labelled", "val_in", "val_out", "test", "pool", "out_cifar100"):

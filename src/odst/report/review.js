@@ -72,11 +72,11 @@ async function send() {
   try {
     const answer = await fetch("marks", { method: "POST", body, headers: { "Content-Type": "application/json" } });
     if (!answer.ok) throw new Error(await answer.text());
+    const { said, marks } = await answer.json();
     for (const [name, id, then] of told) {
       if (kept.seen[name][id]) kept.sent[name][id] = who; else delete kept.sent[name][id];
       if (kept.pending[name][id] === then) delete kept.pending[name][id];
     }
-    const { said, marks } = await answer.json();
     say(said + (marks > rows().length ? " Others have written there too: reload to see it." : ""));
     try { localStorage.setItem(shelf, JSON.stringify(kept)); } catch { /* said before */ }
   } catch (error) {

@@ -21,7 +21,7 @@ from odst.method.labelling import infer, model_hash
 from odst.method.targets import Examples
 from odst.progress import stage
 from odst.seeds import key
-from odst.training import processes
+from odst.training import memory, processes
 from odst.training.batches import Draw, ahead
 from odst.training.precision import autocast, resolve
 from odst.training.schedule import Schedule
@@ -96,6 +96,7 @@ def train(
     with (
         stage(name or f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,
         torch.random.fork_rng(own_generators(device)),
+        memory.kept(),
         explained(schedule, device),
         closing(ahead(draw, range(now.step, plan.steps))) as batches,
     ):

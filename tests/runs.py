@@ -79,16 +79,16 @@ def make_run(path: Path, data: Data, settings: Config, *, rounds: int | None = N
 
     run, recipe = RunDir(path), settings.recipe()
     run.begin(settings, describe(Prepared(settings, data, make_model, "cpu", None)))
-    before = None
+    made = []
     seed = settings.run.seed
     for round_ in self_train(recipe, data, make_model, settings.schedules(), seed=seed, scratch=run.scratch):
         scored = score(round_, data)
-        if before is not None:
-            scored.metrics["harm"] = harm(before, scored, data.val_in.y)
+        if made:
+            scored.metrics["harm"] = harm(made[-1], scored, data.val_in.y)
         run.save_round(round_, scored, data)
-        before = scored
+        made.append(scored)
         if rounds is not None and round_.t + 1 == rounds:
             return run
     if finish:
-        run.finish(best_round(run.metrics()), recipe.rounds, None)
+        run.finish(best_round(made), recipe.rounds, None)
     return run

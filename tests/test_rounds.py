@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from odst.data.images import Pool
 from odst.evaluation.choice import BETTER, TOO_FEW, UNCLEAR, WORSE, Choice, choose
-from odst.evaluation.metrics import error
-from odst.evaluation.scoring import Scored, best_round, harm, mean_and_error, selection_metrics
+from odst.evaluation.metrics import auroc, confidence_log_odds, error
+from odst.evaluation.scoring import Scored, aware, best_round, harm, mean_and_error, selection_metrics
 from odst.method.selection import Selection
 from odst.seeds import stream
 
@@ -16,7 +16,7 @@ def scored(wrong, auroc, first=0, n=600):
     logits = np.tile([1.0, 0.0], (n, 1))
     logits[first : first + wrong] = [0.0, 1.0]
     metrics = {"round": 0, "val_od_auroc": auroc, "val_error": wrong / n}
-    return Scored(metrics, {"val_in": logits})
+    return Scored(metrics, {"val_in": logits, "val_out": logits})  # so many that a point of OD-AUROC is no chance
 
 
 Y = np.zeros(600, int)
@@ -95,6 +95,15 @@ def test_on_few_images_labels_alone_are_used_where_the_round_is_less_likely_than
     assert choose([sure(fallen=0.1)], sure(), y) == Choice(0, alone=False, verdict=TOO_FEW)
 
 
+def detecting(inside, outside, y, t=0):
+    """A round with these logits of val_in and val_out."""
+    detected = auroc(confidence_log_odds(inside), confidence_log_odds(outside))
+    return Scored(
+        {"round": t, "temperature": 1.0, "val_od_auroc": detected, "val_error": error(inside, y)},
+        {"val_in": inside, "val_out": outside},
+    )
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**16), st.sampled_from([5, 16, 80, 300, 600]), st.booleans())
 def test_what_is_to_be_used_never_contradicts_what_is_said_of_it(seed, n, holds):
@@ -103,8 +112,7 @@ def test_what_is_to_be_used_never_contradicts_what_is_said_of_it(seed, n, holds)
     made = []
     for t, sharp in enumerate(rng.uniform(0.5, 4, size=5)):
         logits = rng.normal(size=(n, 3)) + sharp * np.eye(3)[y]
-        metrics = {"round": t, "val_od_auroc": float(rng.uniform(0.85, 0.95)), "val_error": error(logits, y)}
-        made.append(Scored(metrics, {"val_in": logits}))
+        made.append(detecting(logits, rng.normal(size=(50, 3)), y, t))
     *rounds, alone = made
     choice = choose(rounds, alone, y, holds=holds)
     assert choice.round == 0 or harm(rounds[choice.round - 1], rounds[choice.round], y) is None
@@ -137,8 +145,38 @@ def test_harm_is_also_a_lost_point_of_od_auroc():
     assert harm(scored(60, None), scored(30, None), Y) is None
 
 
+def sinking(n_in, n_out, sunk=0, risen=0):
+    """All of val_in above all of val_out, but for the images that have sunk or risen."""
+    inside, outside = np.tile([3.0, 0.0], (n_in, 1)), np.tile([1.0, 0.0], (n_out, 1))
+    inside[:sunk, 0], outside[:risen, 0] = 0.5, 5.0
+    return detecting(inside, outside, np.zeros(n_in, int))
+
+
+@pytest.mark.parametrize("n_out", [2, 40, 300, 2450])
+def test_on_few_images_a_single_one_that_sinks_is_no_harm(n_out):
+    """It costs 1/n of OD-AUROC, which is its standard error too, however the two are rounded."""
+    for n in range(2, 100):
+        before, after = sinking(n, n_out), sinking(n, n_out, sunk=1)
+        assert after.metrics["val_od_auroc"] < 0.99
+        assert aware(before, after) and aware(after, before), n
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "sunk", "risen", "kept"),
+    [
+        (80, 300, 3, 0, False),  # 3.8 points, with a standard error of 2.1
+        (600, 600, 8, 0, False),
+        (600, 50, 0, 1, True),  # as few of val_out: 2 points, and 2 of standard error
+        (600, 600, 0, 8, False),
+    ],
+)
+def test_a_clear_loss_of_od_auroc_is_harm_on_few_images_too(n_in, n_out, sunk, risen, kept):
+    assert aware(sinking(n_in, n_out), sinking(n_in, n_out, sunk, risen)) == kept
+
+
 def rounds(*pairs):
-    return [{"round": t, "val_error": e, "val_od_auroc": a} for t, (e, a) in enumerate(pairs)]
+    every = {"val_in": np.zeros((600, 2)), "val_out": np.zeros((600, 2))}  # too many for chance to be an excuse
+    return [Scored({"round": t, "val_error": e, "val_od_auroc": a}, every) for t, (e, a) in enumerate(pairs)]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.few_labels import features
-from benchmarks.few_labels.conditions import conditions, ratio
+from benchmarks.few_labels.conditions import conditions, prose, ratio
 from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
 from benchmarks.few_labels.runs import begin, run_world
@@ -90,7 +90,7 @@ def jobs(quick: bool) -> list[tuple[str, str, Callable[..., list[dict[str, Any]]
 
 
 def show(results: dict[str, Any], out: Path) -> None:
-    write_text(out / "tables.md", tables(results))
+    write_text(out / "tables.md", "\n".join([tables(results), *prose(results)]) + "\n")
     print((out / "tables.md").read_text())
     print(shares_tables(results.get("shares", [])))
     for sentence, fine, said in conditions(results):

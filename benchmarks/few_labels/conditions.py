@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.few_labels.runs import ALONE, AUTO, PAPER, REGRESSION, ST
-from benchmarks.few_labels.tables import Mean, Results, mean
-from benchmarks.few_labels.worlds import CIFAR
+from benchmarks.few_labels.tables import WORLDS, Mean, Results, mean
+from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS
 
 Check = tuple[str, bool, str]
 
@@ -51,22 +51,72 @@ def of_worlds(found: Results) -> list[Check]:
     ]
 
 
+def prose(results: dict[str, Any]) -> list[str]:
+    """What docs/method.md says of the tables in words, each sentence with its numbers."""
+    found, costs = Results(results["rows"]), Results(results["costs"])
+    cifar, sentences = [world for world in found.worlds() if world in CIFAR], []
+    if cifar:
+        world, most = worst(found, cifar)
+        sentences.append(
+            f"The round to use has {centre(found, cifar):.3f} of the error of labels alone, the geometric mean over the CIFAR worlds, and "
+            f"{most.value:.3f}{spread(most, 3)} in the worst of them ({WORLDS[world]}); labels alone were the choice in {chosen(found, cifar)}."
+        )
+    for world in (world for world in (PHOTOS, PIXELS) if world in found.worlds()):
+        alone = found.of(world, ALONE)
+        base, use = (difference(one, alone) for one in (found.of(world, AUTO, 0), found.used(world)))
+        aware = difference(found.used(world, "od_auroc"), found.of(world, ALONE, key="od_auroc"))
+        sentences.append(
+            f"Against labels alone the base of `auto` has {told(base)} points of error on {SAID[world]}, the round to use {told(use)}, "
+            f"and {told(aware)} of OD-AUROC; labels alone were the choice in {chosen(found, [world])}."
+        )
+    for world in dict.fromkeys(row["world"] for row in costs.rows):
+        error, aware = (cost(costs, world, key) for key in ("error", "od_auroc"))
+        sentences.append(
+            f"On {world} the third round of `auto` has {told(error)} points of error and {told(aware)} of OD-AUROC against that of weight 1."
+        )
+    return sentences
+
+
+SAID = {PHOTOS: "photographs", PIXELS: "photographs by pixels"}
+
+
+def worst(found: Results, worlds: list[str]) -> tuple[str, Mean]:
+    """The world with the largest ratio, and the ratio."""
+    world = max(worlds, key=lambda world: ratio(found, world)[0])
+    return world, Mean(*ratio(found, world))
+
+
+def chosen(found: Results, worlds: list[str]) -> str:
+    return f"{sum(found.alone_chosen(w) for w in worlds)} of {sum(len(found.used(w)) for w in worlds)}"
+
+
+def cost(found: Results, world: str, key: str) -> Mean:
+    """What auto has more of than weight 1 in the last round."""
+    return difference(found.of(world, AUTO, key=key), found.of(world, PAPER, key=key))
+
+
+def told(one: Mean) -> str:
+    return f"{one.value:+.1f}{spread(one, 1)}"
+
+
+def centre(found: Results, worlds: list[str]) -> float:
+    """The geometric mean of the ratios."""
+    return float(np.exp(np.mean([np.log(ratio(found, world)[0]) for world in worlds])))
+
+
 def of_ratios(found: Results) -> list[Check]:
     worlds = found.worlds()
     cifar = [world for world in worlds if world in CIFAR]
     checks = []
     if cifar:
-        centre = float(np.exp(np.mean([np.log(ratio(found, world)[0]) for world in cifar])))
         sentence = "geometric mean of the ratios over the CIFAR worlds at most 0.95"
-        checks.append((sentence, centre <= 0.95, f"{centre:.3f}"))
-        chosen, runs = sum(found.alone_chosen(w) for w in cifar), sum(len(found.used(w)) for w in cifar)
-        sentence = "labels alone the choice in at most a quarter of the CIFAR runs"
-        checks.append((sentence, chosen <= runs / 4, f"{chosen} of {runs}"))
+        checks.append((sentence, centre(found, cifar) <= 0.95, f"{centre(found, cifar):.3f}"))
+        few = sum(found.alone_chosen(w) for w in cifar) <= sum(len(found.used(w)) for w in cifar) / 4
+        checks.append(("labels alone the choice in at most a quarter of the CIFAR runs", few, chosen(found, cifar)))
     if worlds:
-        worst = max(worlds, key=lambda world: ratio(found, world)[0])
-        one = Mean(*ratio(found, worst))
+        world, most = worst(found, worlds)
         sentence = "the worst world's ratio at most 1 within its standard error"
-        checks.append((sentence, one.value - allowed(one) <= 1, f"{worst} {one.value:.3f}{spread(one, 3)}"))
+        checks.append((sentence, most.value - allowed(most) <= 1, f"{world} {most.value:.3f}{spread(most, 3)}"))
     return checks
 
 
@@ -87,8 +137,7 @@ def of_promises(rows: list[dict[str, Any]]) -> list[Check]:
 
 def of_costs(found: Results) -> list[Check]:
     worlds = list(dict.fromkeys(row["world"] for row in found.rows))
-    error = {w: difference(found.of(w, AUTO), found.of(w, PAPER)) for w in worlds}
-    aware = {w: difference(found.of(w, AUTO, key="od_auroc"), found.of(w, PAPER, key="od_auroc")) for w in worlds}
+    error, aware = ({w: cost(found, w, key) for w in worlds} for key in ("error", "od_auroc"))
     return [
         by_world(
             "auto's last error not above weight 1's beyond a standard error", error, lambda d: d.value <= allowed(d)

@@ -27,14 +27,14 @@ def choose(rounds: list[Scored], alone: Scored | None, y: np.ndarray, *, holds: 
     weight of the rest `holds`, or if few images show it to be less likely than `auto` allows a base to be.
     """
     harmless = [t for t, one in enumerate(rounds) if t == 0 or harm(rounds[t - 1], one, y) is None]
-    metrics = [rounds[t].metrics for t in harmless]
+    kept = [rounds[t] for t in harmless]
     if alone is None:
-        return Choice(best_round(metrics), alone=False)
+        return Choice(best_round(kept), alone=False)
     loss = {t: losses(rounds[t], y) for t in harmless}
-    best = latest = best_round(metrics, [float(loss[t].mean()) for t in harmless])
+    best = latest = best_round(kept, [float(loss[t].mean()) for t in harmless])
     for t in harmless:
         more, error = mean_and_error(loss[t] - loss[best])
-        if t > best and more <= error and aware(rounds[best].metrics, rounds[t].metrics):
+        if t > best and more <= error and aware(rounds[best], rounds[t]):
             latest = t
     more, error = mean_and_error(wrong(rounds[latest].logits["val_in"], y) - wrong(alone.logits["val_in"], y))
     said = verdict(more, error, len(y))

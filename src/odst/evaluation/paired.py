@@ -74,9 +74,13 @@ def _share_below(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
     return twice / (2 * len(ranked))
 
 
-def auroc_change(before: Placements, after: Placements) -> Change:
+def paired_spread(before: Placements, after: Placements) -> float:
+    """The standard error of the difference of their AUROC, on the same images."""
     pairs = zip(before.outside, after.outside, strict=True)
-    difference = Placements(after.inside - before.inside, tuple(b - a for a, b in pairs))
-    half = Z * difference.spread()
+    return Placements(after.inside - before.inside, tuple(b - a for a, b in pairs)).spread()
+
+
+def auroc_change(before: Placements, after: Placements) -> Change:
+    half = Z * paired_spread(before, after)
     d = after.auroc - before.auroc
     return Change(before.auroc, after.auroc, max(-1.0, d - half), min(1.0, d + half))

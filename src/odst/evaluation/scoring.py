@@ -8,6 +8,7 @@ import numpy as np
 
 from odst.data.images import Data, Pool
 from odst.evaluation.metrics import auroc, brier, confidence_log_odds, ece, error, nll, wrong
+from odst.evaluation.paired import paired_spread, placements
 from odst.method.calibration import calibrated_losses
 from odst.method.labelling import infer
 from odst.method.selection import Selection
@@ -79,15 +80,15 @@ def selection_metrics(I: Selection | None, pool: Pool | None, classes: tuple[str
 
 def harm(teacher: Scored, student: Scored, y: np.ndarray) -> str | None:
     """What is worse about the student, in words: its val_error by more than one paired standard error (on few images its
-    calibrated NLL), or its val_od_auroc by more than a point. None where nothing is."""
+    calibrated NLL), or its val_od_auroc by more than a point (on few images also more than a standard error). None where nothing is."""
     worse, error = mean_and_error(losses(student, y) - losses(teacher, y))
     if worse > error and len(y) < FEW:
         return f"the NLL on val_in rose by {worse:.3f}, more than one standard error ({error:.3f})"
     if worse > error:
         return f"val_error rose by {100 * worse:.2f} points, more than one standard error ({100 * error:.2f})"
-    aware, unaware = teacher.metrics["val_od_auroc"], student.metrics["val_od_auroc"]
-    if aware is not None and unaware < aware - AUROC_SLACK:
-        return f"val_od_auroc fell by {100 * (aware - unaware):.2f} points, more than one"
+    if not aware(teacher, student):
+        fell = teacher.metrics["val_od_auroc"] - student.metrics["val_od_auroc"]
+        return f"val_od_auroc fell by {100 * fell:.2f} points, more than one"
     return None
 
 
@@ -107,16 +108,29 @@ def mean_and_error(differences: np.ndarray) -> tuple[float, float]:
     return float(differences.mean()), float(NEAR * differences.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
 
 
-def best_round(metrics: list[dict[str, Any]], losses: Sequence[float] | None = None) -> int:
+def best_round(rounds: Sequence[Scored], losses: Sequence[float] | None = None) -> int:
     """The round with the lowest val_error (or loss; of equals the later) among those that do not give up val_od_auroc for it."""
-    measured = [one["val_error"] for one in metrics] if losses is None else losses
+    measured = [one.metrics["val_error"] for one in rounds] if losses is None else losses
     best = 0
-    for t in range(1, len(metrics)):
-        if measured[t] <= measured[best] and aware(metrics[best], metrics[t]):
+    for t in range(1, len(rounds)):
+        if measured[t] <= measured[best] and aware(rounds[best], rounds[t]):
             best = t
-    return int(metrics[best]["round"])
+    return int(rounds[best].metrics["round"])
 
 
-def aware(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether the later round has not given up more than a point of val_od_auroc."""
-    return after["val_od_auroc"] is None or after["val_od_auroc"] >= before["val_od_auroc"] - AUROC_SLACK
+def aware(before: Scored, after: Scored) -> bool:
+    """Whether the later round has not given up more than a point of val_od_auroc; on few images, where that may be a single one,
+    nor more than a paired standard error."""
+    was, is_ = before.metrics["val_od_auroc"], after.metrics["val_od_auroc"]
+    if is_ is None or is_ >= was - AUROC_SLACK:
+        return True
+    if min(len(before.logits[name]) for name in ("val_in", "val_out")) >= FEW:
+        return False
+    one, other = (
+        placements(inside, [outside])
+        for inside, outside in (
+            [confidence_log_odds(scored.logits[name], scored.metrics["temperature"]) for name in ("val_in", "val_out")]
+            for scored in (before, after)
+        )
+    )
+    return bool(was - is_ <= NEAR * paired_spread(one, other))

@@ -143,6 +143,17 @@ def test_a_strong_view_differs_from_its_image_more_than_a_weak_one_and_is_the_sa
     assert rand_augment(grey, views.fill, torch.Generator().manual_seed(1)).shape == grey.shape
 
 
+def test_labelled_images_are_seen_as_weakly_as_the_pools_but_for_the_cutout_that_is_asked_for() -> None:
+    x = load_world("photos", 0, 8).labelled.x[:64]
+    T, U = Labelled(x, np.zeros(64, np.int64)), Pool(x)
+    plain, cut = (Batches(T, U, settings_of("fixmatch", 9999, 0, cutout=n)).views for n in (0, 8))
+    assert plain.labelled(x, 3, "name").equal(plain.weak(x, 3, "name")) and cut.weak(x, 3, "name").equal(
+        plain.weak(x, 3, "name")
+    )
+    changed = (cut.labelled(x, 3, "name") != plain.labelled(x, 3, "name")).any(dim=1).sum(dim=(1, 2))
+    assert changed.median() >= 16 and changed.max() <= 64
+
+
 class Witness(nn.Module):
     """Keeps what it is shown."""
 

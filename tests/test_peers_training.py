@@ -13,7 +13,7 @@ import pytest
 import torch
 from benchmarks.peers.methods import LOSSES
 from benchmarks.peers.runs import run, sets_of
-from benchmarks.peers.settings import decay_of, images_of, momentum_of, rejections, settings_of, steps_of
+from benchmarks.peers.settings import decay_of, images_of, momentum_of, rate, rejections, settings_of, steps_of
 from benchmarks.peers.training import begin, fresh, train
 from torch import nn
 
@@ -64,9 +64,9 @@ SMALL = {"network": "tiny", "batch": 16, "lr": 0.1}
 @pytest.mark.parametrize("method", LOSSES)
 def test_as_many_images_go_through_the_network_as_were_asked_for(method: str, world: Path, tmp_path: Path) -> None:
     data = sets_of(world)
-    s = settings_of(method, 15_000, 0, looking=0.31, **SMALL)
-    steps = steps_of(s, len(data.pool))
-    assert images_of(s, steps, len(data.pool)) <= s.images < images_of(s, steps + 1, len(data.pool))
+    s = settings_of(method, 15_000, 0, looks=2, **SMALL)
+    steps = steps_of(s)
+    assert images_of(s, steps) <= s.images < images_of(s, steps + 1)
     seen = {"training": 0, "looking": 0}
 
     def count(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
@@ -82,27 +82,38 @@ def test_as_many_images_go_through_the_network_as_were_asked_for(method: str, wo
         train(data, s, tmp_path)
     finally:
         hook.remove()
-    looks = len(rejections(s, steps, len(data.pool)))
-    assert looks == (2 if method == "openmatch" else 0)
+    looks = 2 if method == "openmatch" else 0
     assert seen["looking"] == 5 * len(data.val_in) + looks * len(data.pool)
-    assert seen["training"] + looks * len(data.pool) == images_of(s, steps, len(data.pool))
+    assert seen["training"] == images_of(s, steps)
 
 
-def test_openmatch_spends_a_share_of_its_images_on_looking_at_the_pool_whatever_the_budget() -> None:
-    for images, pool, looks in ((1_300_000, 44_100, 2), (60_000, 44_100, 1), (1_300_000, 4_500, 28)):
+def test_openmatch_looks_at_the_pool_as_often_as_it_is_told_from_the_end_of_its_warm_up_on() -> None:
+    for images in (1_300_000, 60_000):
         s = settings_of("openmatch", images, 0)
-        points = rejections(s, steps_of(s, pool), pool)
-        assert len(points) == looks and points[0] == round(0.2 * steps_of(s, pool))
-        assert looks == 1 or looks * pool <= 0.1 * images
+        steps = steps_of(s)
+        points = rejections(s, steps)
+        assert len(points) == 10 and points[0] == round(0.2 * steps) and points[-1] < steps
+        assert max(np.diff(points)) - min(np.diff(points)) <= 1
+
+
+def test_the_rate_is_the_originals_or_rises_and_falls_along_lines() -> None:
+    original, short = (
+        settings_of("fixmatch", 1000, 0),
+        settings_of("fixmatch", 1000, 0, lr=0.2, rise=0.12, fall="linear"),
+    )
+    assert [rate(original, at) for at in (0, 0.5, 1)] == pytest.approx([0.03, 0.03 * 0.7730, 0.03 * 0.1951], abs=1e-5)
+    assert [rate(short, at) for at in (0, 0.06, 0.12, 0.56, 1)] == pytest.approx([0.02, 0.11, 0.2, 0.1, 0])
 
 
 def test_too_few_images_and_unknown_settings_are_refused_in_one_line(world: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="100 images are not enough for one step of fixmatch, which takes 960"):
-        steps_of(settings_of("fixmatch", 100, 0), 2300)
+        steps_of(settings_of("fixmatch", 100, 0))
     with pytest.raises(UserError, match="there is no method 'mixmatch'"):
         settings_of("mixmatch", 100, 0)
     with pytest.raises(UserError, match="fixmatch has no warm-up"):
         settings_of("fixmatch", 100, 0, warm_up=0.1)
+    with pytest.raises(UserError, match="rise is a share of the steps below 1, got 1"):
+        settings_of("fixmatch", 100, 0, rise=1.0)
     with pytest.raises(UserError, match="this is no world"):
         run(tmp_path / "nowhere", "fixmatch", 1000, 0, tmp_path / "out.json")
 
@@ -162,7 +173,7 @@ def test_a_short_training_learns_and_its_row_has_every_number(method: str, world
 @pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSES)
 def test_a_training_that_was_stopped_twice_ends_with_the_same_bits(method: str, world: Path, tmp_path: Path) -> None:
-    data, s = sets_of(world), settings_of(method, 15_000, 0, looking=0.31, **SMALL)
+    data, s = sets_of(world), settings_of(method, 15_000, 0, looks=2, **SMALL)
     whole, _ = train(data, s, tmp_path / "whole")
     for images in (5_000, 7_000):
         with pytest.raises(Interrupted), listening(StopAfter(images)):

@@ -3,7 +3,7 @@
     python -m benchmarks.peers --world DIR --method fixmatch|openmatch|pseudo --images N --seed S --out FILE.json
 
 N images go through the network, as many as through odst's whole chain. Killed, the same command goes on; FILE.json then holds
-the rows. What is not given is as in the original; tune it on `val_error`, never on `error`.
+the rows. What is not given is as in the original; tune it on `val_error`, never on `error`, which is in the file and is not shown.
 """
 
 import argparse
@@ -27,6 +27,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--network", help="default: small")
     parser.add_argument("--lr", type=float, help="default: 0.03")
+    parser.add_argument("--rise", type=float, help="share of the steps in which the rate rises; default: none")
+    parser.add_argument("--fall", choices=("cosine", "linear"), help="of the rate; default: cosine, to a fifth")
+    parser.add_argument("--cutout", type=int, help="pixels cut out of the labelled images; default: none")
     parser.add_argument("--mu", type=int, help="pool images for one labelled; default: 7, 2, 1")
     parser.add_argument("--batch", type=int, help="labelled images in a step; default: 64")
     parser.add_argument("--threshold", type=float, help="default: 0.95, 0, 0.95")
@@ -39,8 +42,8 @@ def main() -> None:
         rows = run(**options)
     for row in rows:
         print(
-            f"{row['share']}/{row['method']}/{row['seed']}: error {row['error']:.1%}, val_error {row['val_error']:.1%}, OD-AUROC "
-            f"{row['od_auroc']:.1%}, by its own score {row['own_od_auroc']:.1%}; {row['steps']} steps, {row['seconds']} s"
+            f"{row['share']}/{row['method']}/{row['seed']}: val_error {row['val_error']:.1%}, val OD-AUROC {row['val_od_auroc']:.1%}, "
+            f"by its own score {row['own_val_od_auroc']:.1%}; {row['steps']} steps, {row['seconds']} s"
         )
 
 

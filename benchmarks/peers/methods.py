@@ -34,7 +34,7 @@ class Batches:
     def __init__(self, T: Labelled, U: Pool, s: Settings):
         self.T, self.U, self.s = T, U, s
         self.ids = Rest(len(U), U.excluded)
-        self.views = Views(T.x, s.seed)
+        self.views = Views(T.x, s.seed, s.cutout)
 
     def labelled(self, step: int) -> tuple[np.ndarray, torch.Tensor]:
         rows = self._places(len(self.T), step, self.s.batch, "labelled")
@@ -61,7 +61,7 @@ def fixmatch(network: nn.Module, batches: Batches, now: Moment) -> torch.Tensor:
     s, views, t = batches.s, batches.views, now.step
     x, y = batches.labelled(t)
     u = batches.pool(t)
-    z = network(torch.cat([views.weak(x, t, "labelled"), views.weak(u, t, "pool"), views.strong(u, t, "strong")]))
+    z = network(torch.cat([views.labelled(x, t), views.weak(u, t, "pool"), views.strong(u, t, "strong")]))
     labelled, weak, strong = z.split([len(x), len(u), len(u)])
     return F.cross_entropy(labelled, y) + pseudo_label_loss(strong, weak, s.threshold)
 
@@ -72,7 +72,7 @@ def openmatch(network: nn.Module, batches: Batches, now: Moment) -> torch.Tensor
     s, views, t = batches.s, batches.views, now.step
     x, y = batches.labelled(t)
     u = batches.pool(t)
-    pairs = [views.weak(rows, t, f"{name} {i}") for rows, name in ((x, "labelled"), (u, "pool")) for i in (1, 2)]
+    pairs = [views.labelled(x, t, f"labelled {i}") for i in (1, 2)] + [views.weak(u, t, f"pool {i}") for i in (1, 2)]
     z = network(torch.cat(pairs))
     K = z.shape[1] // 3
     y, heads = y.repeat(2), heads_of(z, K)
@@ -90,7 +90,7 @@ def pseudo(network: nn.Module, batches: Batches, now: Moment) -> torch.Tensor:
     """A pool image is labelled by the very view that learns; the weight of it rises along a line in the warm-up."""
     s, views, t = batches.s, batches.views, now.step
     x, y = batches.labelled(t)
-    z = network(torch.cat([views.weak(x, t, "labelled"), views.weak(batches.pool(t), t, "pool")]))
+    z = network(torch.cat([views.labelled(x, t), views.weak(batches.pool(t), t, "pool")]))
     weight = min(1.0, now.progress / s.warm_up) if s.warm_up else 1.0
     return F.cross_entropy(z[: len(x)], y) + weight * pseudo_label_loss(z[len(x) :], z[len(x) :], s.threshold)
 

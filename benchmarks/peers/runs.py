@@ -35,7 +35,7 @@ def run(
         data = sets_of(world)
         assert data.pool is not None
         model, seconds = train(data, s, folder, checkpoint_seconds)
-        steps = steps_of(s, len(data.pool))
+        steps = steps_of(s)
         rows = [row_of(model, data, s, world) | {"steps": steps, "seconds": round(seconds)}]
         write_json(out, rows)
     shutil.rmtree(folder)

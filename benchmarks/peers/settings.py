@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from math import cos, pi
 from typing import Any, Literal
 
 from odst.errors import UserError
@@ -14,10 +15,15 @@ class Settings:
     """One training of one peer."""
 
     method: Method
-    images: int  # that may go through the network in all: every view counts, and every look at the pool
+    images: (
+        int  # that may go through the network in training: every view counts; looks at the pool do not, nor do odst's
+    )
     seed: int = 0
     network: str = "small"
-    lr: float = 0.03  # at the start; it falls along lr · cos(7π/16 · progress), as in all the originals
+    lr: float = 0.03  # the largest
+    rise: float = 0.0  # share of the steps in which it rises along a line, from a tenth
+    fall: Literal["cosine", "linear"] = "cosine"  # cos(7π/16 · progress), as in all the originals, or a line down to 0
+    cutout: int = 0  # pixels cut out of the labelled images, as odst does; 0 as in the originals
     batch: int = 64  # labelled images in a step
     mu: int = 7  # pool images in a step, for one labelled
     threshold: float = 0.95  # confidence from which a pseudo-label counts
@@ -27,18 +33,20 @@ class Settings:
     weight_decay: float = 5e-4  # not on biases and batch-norm
     oem: float = 0.1  # openmatch: weight of the open-set entropy
     socr: float = 0.5  # openmatch: weight of the soft open-set consistency
-    looking: float = (
-        0.1  # openmatch: share of the images that goes into sorting outliers out of the whole pool, at least once
-    )
+    looks: int = 10  # openmatch: how often outliers are sorted out of the whole pool
     memory: float = 0.05  # share of the steps that the running mean of the weights looks back over, at most 1,000 steps
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or self.mu < 1 or self.batch < 1:
-            raise UserError(f"peers: lr, mu and batch are above 0, got {self.lr:g}, {self.mu} and {self.batch}.")
+        if self.lr <= 0 or min(self.mu, self.batch, self.looks) < 1:
+            raise UserError(
+                f"peers: lr, mu, batch and looks are above 0, got {self.lr:g}, {self.mu}, {self.batch} and {self.looks}."
+            )
         if not (0 <= self.threshold <= 1 and 0 <= self.warm_up < 1):
             raise UserError(
                 f"peers: threshold and warm-up are shares of 1, got {self.threshold:g} and {self.warm_up:g}."
             )
+        if not 0 <= self.rise < 1:
+            raise UserError(f"peers: rise is a share of the steps below 1, got {self.rise:g}.")
         if self.method == "fixmatch" and self.warm_up:
             raise UserError(f"peers: fixmatch has no warm-up, got {self.warm_up:g}. Leave it out.")
 
@@ -60,35 +68,43 @@ def settings_of(method: str, images: int, seed: int, **changes: Any) -> Settings
     return Settings(**({"method": method, "images": images, "seed": seed} | METHODS[method] | said))
 
 
-def rejections(s: Settings, steps: int, pool: int) -> list[int]:
+def rate(s: Settings, progress: float) -> float:
+    """The learning rate after this share of the steps."""
+    if progress < s.rise:
+        return s.lr * (0.1 + 0.9 * progress / s.rise)
+    done = (progress - s.rise) / (1 - s.rise)
+    return s.lr * (cos(7 * pi / 16 * done) if s.fall == "cosine" else 1 - done)
+
+
+def rejections(s: Settings, steps: int) -> list[int]:
     """The steps before which OpenMatch looks at the whole pool, at even distances; the first begins its FixMatch phase.
 
-    The original looks every 1,024 steps, which is some 8 % of its images; a short training cannot afford as many looks.
+    The original looks every 1,024 steps, a thousand times as often as a short training could.
     """
     if s.method != "openmatch":
         return []
-    begin, count = round(s.warm_up * steps), max(1, int(s.looking * s.images / pool))
-    return sorted({begin + i * (steps - begin) // count for i in range(count)})
+    begin = round(s.warm_up * steps)
+    return sorted({begin + i * (steps - begin) // s.looks for i in range(s.looks)})
 
 
-def images_by(s: Settings, step: int, looks: list[int], pool: int) -> int:
-    """Images through the network in the first `step` steps: their views, and the pool for every look before one of them."""
+def images_by(s: Settings, step: int, looks: list[int]) -> int:
+    """Images through the network in the first `step` steps: their views."""
     views = {"fixmatch": 1 + 2 * s.mu, "openmatch": 2 + 2 * s.mu, "pseudo": 1 + s.mu}[s.method]
     fixmatch_phase = max(0, step - looks[0]) if looks else 0
-    return step * s.batch * views + fixmatch_phase * s.batch * 2 * s.mu + pool * sum(look < step for look in looks)
+    return step * s.batch * views + fixmatch_phase * s.batch * 2 * s.mu
 
 
-def images_of(s: Settings, steps: int, pool: int) -> int:
+def images_of(s: Settings, steps: int) -> int:
     """Images through the network in a training of so many steps."""
-    return images_by(s, steps, rejections(s, steps, pool), pool)
+    return images_by(s, steps, rejections(s, steps))
 
 
-def steps_of(s: Settings, pool: int) -> int:
+def steps_of(s: Settings) -> int:
     """The most steps that the images are enough for."""
-    steps = bisect_right(range(1, s.images + 1), s.images, key=lambda n: images_of(s, n, pool))
+    steps = bisect_right(range(1, s.images + 1), s.images, key=lambda n: images_of(s, n))
     if steps == 0:
         raise UserError(
-            f"peers: {s.images} images are not enough for one step of {s.method}, which takes {images_of(s, 1, pool)}."
+            f"peers: {s.images} images are not enough for one step of {s.method}, which takes {images_of(s, 1)}."
         )
     return steps
 

@@ -1,4 +1,4 @@
-"""The training of a peer: Nesterov SGD along a cosine, judged by the running mean of the weights on val_in, resumed to the bit."""
+"""The training of a peer: Nesterov SGD, judged by the running mean of the weights on val_in, resumed to the bit."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from benchmarks.peers.methods import LOSSES, Batches, Moment, heads_of
-from benchmarks.peers.settings import Settings, decay_of, images_by, momentum_of, rejections, steps_of
+from benchmarks.peers.settings import Settings, decay_of, images_by, momentum_of, rate, rejections, steps_of
 from odst.data.images import Data, fingerprint
 from odst.errors import UserError
 from odst.files import digest, whole, write_json
@@ -30,8 +30,8 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
     The state is in `folder`; a later call with the same arguments goes on from there.
     """
     assert data.pool is not None
-    steps = steps_of(s, len(data.pool))
-    decay, looks = decay_of(s, steps), rejections(s, steps, len(data.pool))
+    steps = steps_of(s)
+    decay, looks = decay_of(s, steps), rejections(s, steps)
     checks = set(Schedule(phases=(Phase(steps=steps, lr=s.lr),)).plan(steps).checks())
     now = begin(fresh(data, s), s, decay)
     file, note = folder / "state.safetensors", folder / "seconds.json"
@@ -46,7 +46,7 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
     if passed := [look for look in looks if look < now.step]:
         inliers = np.load(folder / f"inliers-{passed[-1]}.npy")
     batches, loss_of = Batches(data.labelled, data.pool, s), LOSSES[s.method]
-    counted = [images_by(s, step, looks, len(data.pool)) for step in range(steps + 1)]
+    counted = [images_by(s, step, looks) for step in range(steps + 1)]
     started = saved = time.monotonic()
     with stage(f"{s.method} {s.seed}", counted[-1], "images", counted[now.step]) as advance:
         while now.step < steps:
@@ -61,7 +61,7 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
             loss.backward()
             if not math.isfinite(loss.item()):
                 raise UserError(f"peers: the loss of {s.method} became {loss.item()} at step {step}. Lower --lr.")
-            now.update(s.lr * math.cos(7 * math.pi / 16 * step / steps), decay)
+            now.update(rate(s, step / steps), decay)
             if now.step in checks:
                 now.judge(float((infer(now.judged, data.val_in.x)[:, : data.K].argmax(1) != data.val_in.y).mean()))
             if now.step == steps or time.monotonic() - saved >= checkpoint_seconds:

@@ -57,13 +57,17 @@ def draw(n: int, height: int, width: int, generator: torch.Generator, places: in
 
 
 class Views:
-    def __init__(self, T: Images, seed: int):
+    def __init__(self, T: Images, seed: int, cutout: int = 0):
         self.seed, self.fill = seed, torch.tensor(mean_level(T), dtype=torch.uint8)
         self.crop_and_flip = augmenter(["crop:4", "flip"], self.fill.tolist())
+        self.of_labelled = augmenter(["crop:4", "flip", *([f"cutout:{cutout}"] if cutout else [])], self.fill.tolist())
 
     def weak(self, x: np.ndarray, step: int, name: str) -> torch.Tensor:
         """What the network is given of rows (n, H, W, 3); `name` tells the views of a step apart."""
         return as_input(as_tensor(x, "cpu"), lambda images: self.crop_and_flip(images, self._generator(step, name)))
+
+    def labelled(self, x: np.ndarray, step: int, name: str = "labelled") -> torch.Tensor:
+        return as_input(as_tensor(x, "cpu"), lambda images: self.of_labelled(images, self._generator(step, name)))
 
     def strong(self, x: np.ndarray, step: int, name: str) -> torch.Tensor:
         def augment(images: torch.Tensor) -> torch.Tensor:

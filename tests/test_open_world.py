@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.open_world.jobs import jobs, known_jobs
+from benchmarks.open_world.page import page, readme
+from benchmarks.open_world.peers import peers
 from benchmarks.open_world.tables import tables
 
 ROOT = Path(__file__).parent.parent
@@ -47,3 +51,37 @@ def test_the_published_tables_are_those_of_the_published_numbers() -> None:
     }
     assert all(keys | {"seconds"} <= row.keys() for row in rows)
     assert tables(rows) in (ROOT / "docs" / "results.md").read_text()
+
+
+def test_the_runs_that_are_finished_so_far_are_known_to_the_benchmark() -> None:
+    known = known_jobs(ROOT / "benchmarks" / "open_world" / "unfinished.json")
+    assert known and known.keys() <= {str(job) for job in (*jobs(), *peers())}
+    for rows in known.values():
+        assert [row["round"] for row in rows] == list(range(len(rows)))
+        assert all({"command", "commit", "load", "images", "seconds"} <= row.keys() for row in rows)
+
+
+def test_a_page_of_unfinished_results_says_what_is_missing_and_no_number_it_has_not() -> None:
+    one = dict.fromkeys(
+        ("error", "od_auroc", "related", "correct", "corruption_error", "val_error", "val_od_auroc"), 0.3
+    )
+    one |= {
+        "share": "33",
+        "selected": 900,
+        "repeats": 0,
+        "od_auroc_by_set": {"svhn": 0.3},
+        "seconds": 60,
+        "images": 1000,
+    }
+
+    def run(method: str, seed: int, *errors: float) -> list[dict]:
+        return [one | {"method": method, "seed": seed, "round": t, "error": e} for t, e in enumerate(errors)]
+
+    odst = run("odst", 0, 0.25, 0.23, 0.22, 0.21) + run("odst", 1, 0.9, 0.9, 0.9, 0.9)
+    written = page(odst, [])
+    left, every = map(int, re.search(r"Not run yet: (\d+) of (\d+) runs", written).groups())
+    assert left == every - 2 and "nan" not in written and "SVHN** in small" not in written
+    assert readme(odst) == ""
+    rows = [*odst, *run("st", 0, 0.24, 0.23, 0.22, 0.22), *run("bound", 0, 0.15)]
+    assert "nan" not in page(rows, [])
+    assert "error goes from 25.0 to 21.0 %" in readme(rows)  # of the seed that all three have

@@ -102,6 +102,16 @@ def test_a_curve_with_a_gap_has_neither(rows) -> None:
     assert line("sweep-1500").endswith("| – | – | 32.8 | +3.00 |")  # as a peer's, which starts at 6,000
 
 
+def test_near_and_far_stand_beside_each_other_as_far_as_they_were_run(rows) -> None:
+    assert "near" not in sweep_tables(rows)
+    sides = [row("near", "odst", 0, t, 0.3) for t in (0, 3)] + [
+        row("far", method, 0, 3, 0.2) for method in ("odst", "st")
+    ]
+    written = sweep_tables(rows + sides)
+    assert "| odst | 30.0, 80.0, 50.0 | 20.0, 80.0, 50.0 |" in written
+    assert "| st | – | 20.0, 80.0, 50.0 |" in written
+
+
 def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path) -> None:
     every = [str(job) for job in jobs()]
     assert len(every) == len(set(every))

@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.open_world.conditions import conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import Job, jobs, known_jobs, run
+from benchmarks.open_world.jobs import Job, commit, jobs, known_jobs, run
 from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
 from benchmarks.open_world.sweep import draw_sweep, sweep_tables
 from benchmarks.open_world.tables import tables
@@ -61,14 +61,16 @@ def main() -> None:
     known = known_jobs(options.known)
     names = {str(job) for job in (*jobs(), *peers())}
     rows = [row for name, some in known.items() if name in names for row in some]
-    threads = max(1, (os.cpu_count() or 1) // options.workers)
+    threads, made = max(1, (os.cpu_count() or 1) // options.workers), commit()  # hours later it may be another
     with ProcessPoolExecutor(
         options.workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as workers:
 
         def finish(waiting: list[tuple[Job, Future[list[dict[str, Any]]]]]) -> None:
             for job, done in waiting:
-                rows.extend(done.result())
+                only = job if job in own else f"{job.world}/"  # a peer needs odst's run, whose number of images it gets
+                how = {"command": f"python -m benchmarks.open_world --data FOLDER --only {only}", "commit": made}
+                rows.extend(row | how for row in done.result())
                 print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
                 write_json(out / "results.json", rows)
 

@@ -128,12 +128,7 @@ def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
     corrupted = corruption_errors(done, out / f"world-{job.world}")
     spent = sum(json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines())
     about = {"share": job.world, "method": job.name, "seed": job.seed}
-    how = {
-        "images": images_seen(config, done),
-        "seconds": round(spent),
-        "load": round(os.getloadavg()[2], 1),
-        "commit": commit(),
-    }
+    how = {"images": images_seen(config, done), "seconds": round(spent), "load": round(os.getloadavg()[2], 1)}
     rows = [
         about | {key: one[key] for key in KEYS} | {"corruption_error": corrupted[one["round"]]} | how
         for one in done.metrics()
@@ -162,10 +157,10 @@ def images_seen(config: Config, done: RunDir) -> int:
 
 
 def commit() -> str:
-    """Of this checkout, for the record; empty outside of one."""
+    """Of this checkout and whether it was changed, for the record; empty outside of one."""
     try:
         return subprocess.run(
-            ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -89,11 +89,25 @@ def sweep_tables(every: Rows) -> str:
             headings = [f"{what} from {first:,}" for first in (FIRST, PEERS_FIRST) for what in ("area", "slope")]
             columns = ["method", *(f"{n:,} unrelated" for n in SWEEP.values()), *headings]
             parts.append(f"**{heading}**\n\n{table(columns, lines)}\n")
+    if sides := sides_table(rows):
+        parts.append(sides)
     return (
         "\n".join(["## 1,000 labelled and 3,000 related images among ever more unrelated ones\n", *parts])
         if parts
         else ""
     )
+
+
+def sides_table(rows: Rows) -> str:
+    """The last round among as many unrelated images of classes that are like the task's, and of others: error, OD-AUROC, related."""
+    lines = []
+    for method in methods(rows):
+        own = {world: [row for row in rows if (row["share"], row["method"]) == (world, method)] for world in SIDES}
+        if any(own.values()):
+            cells = [", ".join(cell([r[key] for r in some], key) for key in ("error", "od_auroc", "related")) if some else "–" for some in own.values()]  # fmt: skip
+            lines.append([method, *cells])
+    head = "**6,000 unrelated images near the task's classes and far from them: error, OD-AUROC, related, %**"
+    return f"{head}\n\n{table(['method', *SIDES], lines)}\n" if lines else ""
 
 
 def shown(value: float, form: str) -> str:

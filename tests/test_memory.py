@@ -74,8 +74,13 @@ def test_what_is_freed_inside_is_used_again_and_given_back_at_the_end() -> None:
 
 
 def test_thresholds_that_the_user_has_set_stay() -> None:
-    plain, inside, *_ = measured(BLOCKS, MALLOC_ARENA_MAX="2")
+    plain, inside, *_ = measured(BLOCKS, MALLOC_MMAP_THRESHOLD_="131072")
     assert inside > plain / 2
+
+
+def test_other_settings_of_the_c_library_are_no_reason_to_do_nothing() -> None:
+    plain, inside, *_ = measured(BLOCKS, MALLOC_ARENA_MAX="2")
+    assert inside < plain / 10
 
 
 def test_a_training_clears_no_more_pages_the_longer_it_is() -> None:

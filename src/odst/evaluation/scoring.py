@@ -8,7 +8,7 @@ import numpy as np
 
 from odst.data.images import Data, Pool
 from odst.evaluation.metrics import auroc, brier, confidence_log_odds, ece, error, nll, wrong
-from odst.evaluation.paired import paired_spread, placements
+from odst.evaluation.paired import Placements, paired_spread, placements
 from odst.method.calibration import calibrated_losses
 from odst.method.labelling import infer
 from odst.method.selection import Selection
@@ -16,7 +16,7 @@ from odst.rounds import Round
 
 AUROC_SLACK = 0.01  # a student may lose one point of val_od_auroc
 NEAR = 1 + 1e-9
-FEW = 500  # val_in images: with fewer, one image is too large a step of the error, and harm and choice go by the NLL
+FEW = 500  # val_in images: with fewer, one image is too large a step: harm and choice go by the NLL (OD-AUROC: of val_out too)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def harm(teacher: Scored, student: Scored, y: np.ndarray) -> str | None:
         return f"val_error rose by {100 * worse:.2f} points, more than one standard error ({100 * error:.2f})"
     if not aware(teacher, student):
         fell = teacher.metrics["val_od_auroc"] - student.metrics["val_od_auroc"]
-        return f"val_od_auroc fell by {100 * fell:.2f} points, more than one"
+        few = " and more than one standard error" * (smaller_set(student) < FEW)
+        return f"val_od_auroc fell by {100 * fell:.2f} points, more than one{few}"
     return None
 
 
@@ -121,16 +122,20 @@ def best_round(rounds: Sequence[Scored], losses: Sequence[float] | None = None) 
 def aware(before: Scored, after: Scored) -> bool:
     """Whether the later round has not given up more than a point of val_od_auroc; on few images, where that may be a single one,
     nor more than a paired standard error."""
-    was, is_ = before.metrics["val_od_auroc"], after.metrics["val_od_auroc"]
-    if is_ is None or is_ >= was - AUROC_SLACK:
+    was, now = before.metrics["val_od_auroc"], after.metrics["val_od_auroc"]
+    if now is None or now >= was - AUROC_SLACK:
         return True
-    if min(len(before.logits[name]) for name in ("val_in", "val_out")) >= FEW:
-        return False
-    one, other = (
-        placements(inside, [outside])
-        for inside, outside in (
-            [confidence_log_odds(scored.logits[name], scored.metrics["temperature"]) for name in ("val_in", "val_out")]
-            for scored in (before, after)
-        )
+    return smaller_set(after) < FEW and bool(was - now <= NEAR * paired_spread(placed(before), placed(after)))
+
+
+def smaller_set(one: Scored) -> int:
+    """The images of the smaller of val_in and val_out."""
+    return min(len(one.logits["val_in"]), len(one.logits["val_out"]))
+
+
+def placed(one: Scored) -> Placements:
+    """val_in among val_out, by confidence."""
+    inside, outside = (
+        confidence_log_odds(one.logits[name], one.metrics["temperature"]) for name in ("val_in", "val_out")
     )
-    return bool(was - is_ <= NEAR * paired_spread(one, other))
+    return placements(inside, [outside])

@@ -10,6 +10,10 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # of mallopt, as glibc's 
 LARGEST = 2**25  # bytes; what glibc's own threshold of a mapping grows to
 MAPPINGS = 2**16  # glibc's default
 NEVER = -1
+SETTINGS = {
+    "GLIBC_TUNABLES",
+    *(f"MALLOC_{name}_" for name in ("TRIM_THRESHOLD", "MMAP_THRESHOLD", "MMAP_MAX", "TOP_PAD")),
+}
 
 
 @contextmanager
@@ -18,10 +22,10 @@ def kept() -> Iterator[None]:
 
     By itself glibc returns large blocks to the system at once, which clears every page before the next step has it: on a CPU
     a fifth of the time at 64 pixels (docs/log.md). Afterwards its thresholds are those they grow to by themselves, and stay there.
-    Nothing is done where there is no glibc, or where the user has set its thresholds.
+    Nothing is done where there is no glibc, or where the user has set one of these thresholds.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    own = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    own = not SETTINGS.isdisjoint(os.environ)
     if libc is None or own or not hasattr(libc, "gnu_get_libc_version"):
         yield
         return

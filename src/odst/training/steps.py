@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -96,7 +96,7 @@ def train(
     with (
         stage(name or f"train round {t}", plan.steps * plan.batch, "images", now.step * plan.batch) as advance,
         torch.random.fork_rng(own_generators(device)),
-        memory.kept(),
+        memory.kept() if device == "cpu" else nullcontext(),
         explained(schedule, device),
         closing(ahead(draw, range(now.step, plan.steps))) as batches,
     ):

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.open_world.conditions import World, conditions
 from benchmarks.open_world.jobs import Job, jobs, known_jobs, schedule
 from benchmarks.open_world.peers import budget, peer_table, peers
-from benchmarks.open_world.sweep import ALONE, area, curve, last_rounds, slope, sweep_tables
+from benchmarks.open_world.sweep import ALONE, area, curves, last_rounds, slope, sweep_tables
 from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
 
 from odst.errors import UserError
@@ -77,7 +77,7 @@ def rows() -> list[dict]:
 
 
 def test_a_curve_has_the_slope_and_the_area_it_was_made_with(rows) -> None:
-    points = curve(last_rounds(rows), "st", "error")
+    (points,) = curves(last_rounds(rows), "st")
     assert slope(points) == pytest.approx(3.0)
     middle = 30 + 3 * np.log10(29_400 / 1_500) / 2
     assert area(points) == pytest.approx(middle)
@@ -86,7 +86,7 @@ def test_a_curve_has_the_slope_and_the_area_it_was_made_with(rows) -> None:
 def test_labels_alone_and_the_bound_do_not_depend_on_the_pool(rows) -> None:
     found = last_rounds(rows)
     for method, error in ((ALONE, 40.0), ("bound", 10.0)):
-        points = curve(found, method, "error")
+        (points,) = curves(found, method)
         assert list(points) == list(SWEEP.values()) and list(points.values()) == pytest.approx([error] * 4)
         assert slope(points) == pytest.approx(0, abs=1e-9)
     written = sweep_tables(rows)
@@ -102,6 +102,14 @@ def test_a_curve_with_a_gap_has_neither(rows) -> None:
     assert line("sweep-1500").endswith("| – | – | 32.8 | +3.00 |")  # as a peer's, which starts at 6,000
 
 
+def test_curves_are_compared_over_the_seeds_that_both_have_whole(rows) -> None:
+    luck = [row(world, "odst", 0, 3, 0.35) for world in SWEEP] + [row("sweep-0", "odst", 1, 3, 0.01)]
+    ours, theirs = curves(last_rounds(rows + luck), "odst", "st")
+    assert list(ours.values()) == pytest.approx([35.0] * 4)
+    assert theirs[1_500] == pytest.approx(29)  # of seed 0 alone; 30 over both
+    assert curves(last_rounds(rows), "odst", "st") == [{}, {}]
+
+
 def test_near_and_far_stand_beside_each_other_as_far_as_they_were_run(rows) -> None:
     assert "near" not in sweep_tables(rows)
     sides = [row("near", "odst", 0, t, 0.3) for t in (0, 3)] + [
@@ -110,6 +118,8 @@ def test_near_and_far_stand_beside_each_other_as_far_as_they_were_run(rows) -> N
     written = sweep_tables(rows + sides)
     assert "| odst | 30.0, 80.0, 50.0 | 20.0, 80.0, 50.0 |" in written
     assert "| st | – | 20.0, 80.0, 50.0 |" in written
+    empty = [row("far", "st", 0, 3, 0.2) | {"related": None}]  # nothing was selected
+    assert "| st | – | 20.0, 80.0, – |" in sweep_tables(empty)
 
 
 def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path) -> None:
@@ -169,6 +179,10 @@ def test_what_must_hold_is_said_with_its_numbers_and_what_does_not_is_told(rows)
         True,
         "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0",
     )
+    short = [one for one in chain if not (one["method"] == "st-ot" and one["round"] > 1)]
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(short)}
+    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 27.0")  # its last round
+    said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows + chain + flat)}
     assert said["sweep: the slope of odst below st's"][0] and not said["sweep: the area of odst below st's"][0]
 
 
@@ -189,4 +203,4 @@ def test_the_page_is_made_from_whatever_has_been_run(rows) -> None:
     assert "- Yes: 33 %: by at least 3.5 points: 5.0." in written
     assert "- **No**: 33 %: at least 40 % of the way from labels alone to the bound: odst 23 %" in written
     assert "- Agrees: odst's error falls in every round (odst 30.0 → 27.0 → 26.0 → 25.0)." in written
-    assert "Not run yet: " in written and "Peers at equal compute**" not in written
+    assert "Not run yet: " in written and "Peers trained on" not in written

@@ -19,6 +19,7 @@ from odst.run.execution import execute
 from odst.seeds import stream
 
 DIGITS, OPEN = "digits", "open-world"
+KEYS = ("error", "od_auroc", "val_error", "selected", "repeats")
 SHORTER = 0.25  # of the preset's epochs
 METHODS: dict[str, dict[str, Any]] = {
     PAPER: {},
@@ -47,9 +48,7 @@ def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -
         weight = next((one.rest_weight for one in run.bases() if one.taken), config.recipe().rest_weight)
         for line in run.metrics():
             row = {"world": world, "seed": seed, "method": method, "round": line["round"], "rest_weight": weight}
-            rows.append(
-                row | {"use": line["round"] == use} | {key: line[key] for key in ("error", "od_auroc", "val_error")}
-            )
+            rows.append(row | {"use": line["round"] == use} | {key: line[key] for key in KEYS})
     shutil.rmtree(folder)
     return rows
 

@@ -14,12 +14,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.open_world.conditions import conditions
+from benchmarks.open_world.conditions import PAPER, World, conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import Job, commit, jobs, known_jobs, run
+from benchmarks.open_world.jobs import SEEDS, Job, commit, jobs, known_jobs, run
 from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
 from benchmarks.open_world.sweep import draw_sweep, sweep_tables
 from benchmarks.open_world.tables import tables
@@ -61,28 +60,26 @@ def main() -> None:
     known = known_jobs(options.known)
     names = {str(job) for job in (*jobs(), *peers())}
     rows = [row for name, some in known.items() if name in names for row in some]
+    command = "python -m benchmarks.open_world" + " --data FOLDER" * (data is not None) + " --smoke" * options.smoke
     threads, made = max(1, (os.cpu_count() or 1) // options.workers), commit()  # hours later it may be another
     with ProcessPoolExecutor(
         options.workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as workers:
 
+        def how(only: object) -> dict[str, Any]:
+            return {"command": f"{command} --only {only}", "commit": made}
+
         def finish(waiting: list[tuple[Job, Future[list[dict[str, Any]]]]]) -> None:
             for job, done in waiting:
-                only = job if job in own else f"{job.world}/"  # a peer needs odst's run, whose number of images it gets
-                how = {"command": f"python -m benchmarks.open_world --data FOLDER --only {only}", "commit": made}
-                rows.extend(row | how for row in done.result())
+                rows.extend(done.result())
                 print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
                 write_json(out / "results.json", rows)
 
         smoke = options.smoke
-        finish([(job, workers.submit(run, job, out, smoke)) for job in own if str(job) not in known])
-        finish(
-            [
-                (job, workers.submit(run_peer, job, budget(job, rows), out, smoke))
-                for job in others
-                if str(job) not in known
-            ]
-        )
+        finish([(job, workers.submit(run, job, out, smoke, how(job))) for job in own if str(job) not in known])
+        left = [job for job in others if str(job) not in known]
+        for_peers = {job: how(f"{job.world}/") for job in left}  # with odst's run, whose number of images they get
+        finish([(job, workers.submit(run_peer, job, budget(job, rows), out, smoke, for_peers[job])) for job in left])
     write_text(out / "tables.md", "\n".join([tables(rows), sweep_tables(rows), peer_table(rows)]))
     draw(rows, out)
     print((out / "tables.md").read_text())
@@ -92,13 +89,15 @@ def main() -> None:
 
 
 def draw(rows: list[dict[str, Any]], out: Path) -> None:
-    """The figures, and the page with the pictures that odst and st-ot alone selected (seed 0)."""
-    pair = {method: out / "runs" / f"33-{method}-0" for method in ("odst", "st-ot")}
-    if all((run / "round-3" / "selection.parquet").exists() for run in pair.values()):
-        draw_rounds(rows, out / "rounds.png")
-        draw_sweep(rows, out / "sweep.png")
-        draw_exclusive(pair, out / "world-33" / "pool", out / "exclusive.png")
-        write_comparison([RunDir(run) for run in pair.values()], out / "compare.html")
+    """The figures, and the page with the pictures that odst and st-ot alone selected, of the first seed that has both runs here."""
+    draw_rounds(rows, out / "rounds.png")
+    draw_sweep(rows, out / "sweep.png")
+    for seed in SEEDS:
+        pair = {method: out / "runs" / f"33-{method}-{seed}" for method in ("odst", "st-ot")}
+        if all((run / "round-3" / "selection.parquet").exists() for run in pair.values()):
+            draw_exclusive(pair, out / "world-33" / "pool", out / "exclusive.png")
+            write_comparison([RunDir(run) for run in pair.values()], out / "compare.html")
+            return
 
 
 def build_worlds(names: set[str], data: Path | None, out: Path, smoke: bool) -> None:
@@ -119,16 +118,8 @@ def build_worlds(names: set[str], data: Path | None, out: Path, smoke: bool) -> 
 
 def difference(rows: list[dict[str, Any]]) -> float:
     """odst's last error at 33 %, as a ratio to st's."""
-
-    def last(method: str) -> float:
-        own = [row for row in rows if (row["share"], row["method"]) == ("33", method)]
-        return (
-            float(np.mean([row["error"] for row in own if row["round"] == max(r["round"] for r in own)]))
-            if own
-            else np.nan
-        )
-
-    return last("odst") / last("st")
+    both = World(rows, "33").together(PAPER, "st")
+    return both.mean(PAPER, 3) / both.mean("st", 3)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.open_world.sweep import ALONE, FIRST, PEERS_FIRST, area, curve, last_rounds, methods, slope
+from benchmarks.open_world.sweep import ALONE, FIRST, PEERS, PEERS_FIRST, area, curves, last_rounds, slope
 from benchmarks.open_world.world import SWEEP
 
 Rows = list[dict[str, Any]]
@@ -16,12 +16,18 @@ class World:
     """The rows of one world, looked up by method and round; seeds in one order."""
 
     def __init__(self, rows: Rows, name: str):
+        self.name = name
         self.rows = sorted((row for row in rows if row["share"] == name), key=lambda row: row["seed"])
 
     def of(self, method: str, t: int, key: str = "error") -> dict[int, float]:
-        """By seed, in percent."""
-        own = [row for row in self.rows if (row["method"], row["round"]) == (method, t) and row[key] is not None]
-        return {row["seed"]: 100 * row[key] for row in own}
+        """By seed, in percent; of a run that ended before this round its last."""
+        own = [row for row in self.rows if row["method"] == method and row["round"] <= t and row[key] is not None]
+        return {row["seed"]: 100 * row[key] for row in sorted(own, key=lambda row: row["round"])}
+
+    def together(self, *names: str) -> "World":
+        """Only the seeds that all of these have run from, so that none is compared on others' luck."""
+        seeds = set.intersection(*({row["seed"] for row in self.rows if row["method"] == name} for name in names))
+        return World([row for row in self.rows if row["seed"] in seeds], self.name)
 
     def mean(self, method: str, t: int, key: str = "error") -> float:
         found = list(self.of(method, t, key).values())
@@ -29,22 +35,23 @@ class World:
 
     def gap_closed(self, method: str) -> float:
         """How much of the way from the labels alone, the base of st, to the bound the third round has come, in percent."""
-        alone, bound = self.mean("st", 0), self.mean("bound", 0)
-        return 100 * (alone - self.mean(method, 3)) / (alone - bound)
+        own = self.together(method, "st", "bound")
+        alone, bound = own.mean("st", 0), own.mean("bound", 0)
+        return 100 * (alone - own.mean(method, 3)) / (alone - bound) if alone != bound else float("nan")
 
     def better(self) -> str:
         """The paper's weight or auto, as val_in has it."""
-        known = [method for method in (PAPER, AUTO) if self.of(method, 3)]
-        return min(known, key=lambda method: self.mean(method, 3, "val_error"))
+        own = self.together(PAPER, AUTO)
+        return AUTO if own.rows and own.mean(AUTO, 3, "val_error") < own.mean(PAPER, 3, "val_error") else PAPER
 
 
 def conditions(rows: Rows) -> list[Check]:
     """A sentence that the rows cannot speak to yet is left out."""
     checks: list[Check] = []
     world = World(rows, "33")
-    if world.of(PAPER, 3) and world.of("st", 3) and world.of("st-ot", 3):
-        checks += of_rounds(world)
-    if world.of(PAPER, 3) and world.of("bound", 0):
+    if (three := world.together(PAPER, "st", "st-ot")).rows:
+        checks += of_rounds(three)
+    if world.together(PAPER, "st", "bound").rows:
         checks.append(of_gap(world))
     return checks + of_sweep(rows)
 
@@ -52,7 +59,7 @@ def conditions(rows: Rows) -> list[Check]:
 def of_rounds(world: World) -> list[Check]:
     base, first, third = (world.mean(PAPER, t) for t in (0, 1, 3))
     ours, others = world.of(PAPER, 3), {name: world.of(name, 3) for name in ("st", "st-ot")}
-    below = all(ours[seed] < other[seed] for other in others.values() for seed in ours if seed in other)
+    below = all(ours[seed] < other[seed] for other in others.values() for seed in ours)
     aware, st = world.mean(PAPER, 3, "od_auroc"), world.mean("st", 3, "od_auroc")
     start = world.mean(PAPER, 0, "od_auroc")
     said = "; ".join(f"{name} {mean(other):.1f}" for name, other in others.items())
@@ -66,6 +73,8 @@ def of_rounds(world: World) -> list[Check]:
 
 
 def of_gap(world: World) -> Check:
+    both = world.together(PAPER, AUTO, "st", "bound")
+    world = both if both.rows else world.together(PAPER, "st", "bound")
     shown = "; ".join(f"{name} {world.gap_closed(name):.0f} %" for name in (PAPER, AUTO) if world.of(name, 3))
     taken = world.better()
     said = f"{shown}; val_in takes {taken}"
@@ -74,23 +83,22 @@ def of_gap(world: World) -> Check:
 
 def of_sweep(rows: Rows) -> list[Check]:
     last = last_rounds(rows)
-    points = {method: curve(last, method, "error") for method in methods(last)}
     checks: list[Check] = []
-    alone = points.get(ALONE, {})
     for method in (PAPER, AUTO):
-        own = points.get(method, {})
-        if not own or not alone:
+        own, alone = curves(last, method, ALONE)
+        if not own:
             continue
         above = {n: own[n] - alone[n] for n in own}
         said = "; ".join(f"{n:,} {value:+.1f}" for n, value in above.items())
         checks.append((f"sweep: {method} at most 0.5 points above labels alone", max(above.values()) <= 0.5, said))
-        for other in ("st", "st-ot", "fixmatch", "openmatch", "pseudo"):
-            checks += against(method, own, other, points.get(other, {}))
+        for other in ("st", "st-ot", *PEERS):
+            checks += against(last, method, other)
     return checks
 
 
-def against(method: str, own: dict[int, float], other: str, theirs: dict[int, float]) -> list[Check]:
+def against(last: Rows, method: str, other: str) -> list[Check]:
     """Area and slope, from the smallest number that both have."""
+    own, theirs = curves(last, method, other)
     first = FIRST if len(theirs) == len(SWEEP) else PEERS_FIRST
     checks = []
     for name, measure, form in (("area", area, ".1f"), ("slope", slope, "+.2f")):

@@ -24,7 +24,9 @@ PANELS = {
 
 
 def draw_rounds(rows: list[dict[str, Any]], file: Path) -> None:
-    """Means over seeds as lines, the seeds as dots."""
+    """Means over seeds as lines, the seeds as dots; nothing where none of these has run."""
+    if not any(row["share"] == "33" and row["method"] in COLOURS for row in rows):
+        return
     figure, panels = plt.subplots(1, len(PANELS), figsize=(14, 3.4), constrained_layout=True)
     for panel, (key, title) in zip(panels, PANELS.items(), strict=True):
         for method, colour in COLOURS.items():

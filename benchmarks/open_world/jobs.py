@@ -118,7 +118,7 @@ def configured(job: Job, out: Path, smoke: bool) -> Config:
     return read_config("open-world-cpu", changes)
 
 
-def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
+def run(job: Job, out: Path, smoke: bool, how: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of results.json of one run, a round each. Runs lie side by side, so that they share bases across worlds."""
     config = configured(job, out, smoke)
     folder = out / "runs" / str(job).replace("/", "-")
@@ -128,7 +128,7 @@ def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
     corrupted = corruption_errors(done, out / f"world-{job.world}")
     spent = sum(json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines())
     about = {"share": job.world, "method": job.name, "seed": job.seed}
-    how = {"images": images_seen(config, done), "seconds": round(spent), "load": round(os.getloadavg()[2], 1)}
+    how = {"images": images_seen(config, done), "seconds": round(spent)} | noted(folder / "how.json", how)
     rows = [
         about | {key: one[key] for key in KEYS} | {"corruption_error": corrupted[one["round"]]} | how
         for one in done.metrics()
@@ -139,6 +139,14 @@ def run(job: Job, out: Path, smoke: bool) -> list[dict[str, Any]]:
         taken = next(one.rest_weight for one in done.bases() if one.taken)
         rows = [row | {"rest_weight": taken, "use": row["round"] == final["use"]} for row in rows]
     return rows
+
+
+def noted(note: Path, how: dict[str, Any]) -> dict[str, Any]:
+    """How a run was made, and the load at its end: a later call that finds it finished does not say otherwise."""
+    if not note.exists():
+        write_json(note, how | {"load": round(os.getloadavg()[2], 1)})
+    found: dict[str, Any] = json.loads(note.read_text())
+    return found
 
 
 def images_seen(config: Config, done: RunDir) -> int:

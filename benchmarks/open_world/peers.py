@@ -1,21 +1,20 @@
-"""Peers at equal compute: each passes as many images through the network as odst's whole chain, in the same world and from
-the same seed."""
+"""Peers at equal compute: each trains on as many images, every view counted, as odst's whole chain, in the same world and
+from the same seed."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import table
-from benchmarks.open_world.jobs import SEEDS, Job
+from benchmarks.open_world.jobs import SEEDS, Job, noted
+from benchmarks.open_world.sweep import PEERS
 from benchmarks.open_world.tables import cell
 from benchmarks.peers.runs import run
 from odst.errors import UserError
 
 WORLDS = ("33", "sweep-0", "sweep-6000", "sweep-29400")
-PEERS = ("fixmatch", "openmatch", "pseudo")
-# Other values than the originals', which are for a million steps, by kind of world; none has been settled yet
-TUNED: dict[str, dict[str, dict[str, Any]]] = {"33": {}, "sweep": {}}
+# By kind of world and method, other values than the originals', which are for a million steps; none has been settled yet
+TUNED: dict[tuple[str, str], dict[str, Any]] = {}
 SMOKE: dict[str, Any] = {"network": "tiny", "batch": 4, "mu": 1}
 SMOKE_IMAGES = 2_000
 
@@ -41,13 +40,13 @@ def budget(job: Job, rows: Rows) -> int:
     )
 
 
-def run_peer(job: Job, images: int, out: Path, smoke: bool) -> Rows:
+def run_peer(job: Job, images: int, out: Path, smoke: bool, how: dict[str, Any]) -> Rows:
     """Its row of results.json."""
-    changes = TUNED[job.world.split("-")[0]].get(job.method, {}) | (SMOKE if smoke else {})
+    changes = TUNED.get((job.world.split("-")[0], job.method), {}) | (SMOKE if smoke else {})
     file = out / "runs" / f"{str(job).replace('/', '-')}.json"
     file.parent.mkdir(exist_ok=True)
     found = run(out / f"world-{job.world}", job.method, SMOKE_IMAGES if smoke else images, job.seed, file, **changes)
-    how = {"images": images, "load": round(os.getloadavg()[2], 1)}
+    how = {"images": images} | noted(file.with_suffix(".how.json"), how)
     return [row | how for row in found]
 
 

@@ -15,8 +15,14 @@ ALONE = "labels alone"
 MEASURES = {"error": "error, %", "od_auroc": "OD-AUROC, %", "related": "related, %", "correct": "correct, %"}
 # Unrelated images from which area and slope are taken: the closed world has no logarithm, and peers have no smaller number
 FIRST, PEERS_FIRST = 1_500, 6_000
+PEERS = ("fixmatch", "openmatch", "pseudo")
 
 Rows = list[dict[str, Any]]
+
+
+def swept(rows: Rows) -> bool:
+    """Whether any run of the sweep is there."""
+    return any(row["share"] in SWEEP for row in rows)
 
 
 def last_rounds(rows: Rows) -> Rows:
@@ -33,13 +39,24 @@ def last_rounds(rows: Rows) -> Rows:
     return found + [row | {"share": world} for row in constant for world in SWEEP]
 
 
-def curve(rows: Rows, method: str, key: str) -> dict[int, float]:
-    """Mean over seeds by the number of unrelated images."""
-    found = {}
-    for world, unrelated in SWEEP.items():
-        own = [row[key] for row in rows if (row["share"], row["method"]) == (world, method) and row[key] is not None]
-        if own:
-            found[unrelated] = 100 * float(np.mean(own))
+def seeds_of(rows: Rows, method: str) -> set[int]:
+    """Those from which a method has run in every world that it has run in at all."""
+    own = [row for row in rows if row["share"] in SWEEP and row["method"] == method]
+    worlds = {row["share"] for row in own}
+    by_seed = {seed: {row["share"] for row in own if row["seed"] == seed} for seed in {row["seed"] for row in own}}
+    return {seed for seed, run in by_seed.items() if run == worlds}
+
+
+def curves(rows: Rows, *names: str, key: str = "error") -> list[dict[int, float]]:
+    """Of each method its mean by the number of unrelated images, over the seeds that all of these methods share."""
+    seeds = set.intersection(*(seeds_of(rows, name) for name in names))
+    found: list[dict[int, float]] = [{} for _ in names]
+    for name, points in zip(names, found, strict=True):
+        for world, unrelated in SWEEP.items():
+            own = [row for row in rows if (row["share"], row["method"]) == (world, name) and row["seed"] in seeds]
+            values = [row[key] for row in own if row[key] is not None]
+            if values:
+                points[unrelated] = 100 * float(np.mean(values))
     return found
 
 
@@ -63,7 +80,7 @@ def part(points: dict[int, float], first: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def methods(rows: Rows) -> list[str]:
-    order = ("odst-auto", "odst", "st", "st-ot", "fixmatch", "openmatch", "pseudo", ALONE, "bound")
+    order = ("odst-auto", "odst", "st", "st-ot", *PEERS, ALONE, "bound")
     here = {row["method"] for row in rows}
     return [method for method in order if method in here]
 
@@ -74,7 +91,7 @@ def sweep_tables(every: Rows) -> str:
     for key, heading in MEASURES.items():
         lines = []
         for method in methods(rows):
-            points = curve(rows, method, key)
+            (points,) = curves(rows, method, key=key)
             if not points:
                 continue
             cells = [
@@ -100,11 +117,14 @@ def sweep_tables(every: Rows) -> str:
 
 def sides_table(rows: Rows) -> str:
     """The last round among as many unrelated images of classes that are like the task's, and of others: error, OD-AUROC, related."""
-    lines = []
+    lines, keys = [], ("error", "od_auroc", "related")
     for method in methods(rows):
         own = {world: [row for row in rows if (row["share"], row["method"]) == (world, method)] for world in SIDES}
         if any(own.values()):
-            cells = [", ".join(cell([r[key] for r in some], key) for key in ("error", "od_auroc", "related")) if some else "–" for some in own.values()]  # fmt: skip
+            cells = [
+                ", ".join(cell([r[key] for r in some if r[key] is not None], key) for key in keys) if some else "–"
+                for some in own.values()
+            ]
             lines.append([method, *cells])
     head = "**6,000 unrelated images near the task's classes and far from them: error, OD-AUROC, related, %**"
     return f"{head}\n\n{table(['method', *SIDES], lines)}\n" if lines else ""
@@ -115,6 +135,8 @@ def shown(value: float, form: str) -> str:
 
 
 def draw_sweep(every: Rows, file: Path) -> None:
+    if not swept(every):
+        return
     import matplotlib.pyplot as plt
 
     from benchmarks.open_world.figures import COLOURS, save
@@ -124,7 +146,7 @@ def draw_sweep(every: Rows, file: Path) -> None:
     ticks = list(range(len(SWEEP)))
     for panel, key in zip(panels, ("error", "od_auroc", "correct"), strict=True):
         for method in methods(rows):
-            points = curve(rows, method, key)
+            (points,) = curves(rows, method, key=key)
             if points:
                 at = [list(SWEEP.values()).index(n) for n in points]
                 style = "--" if method in (ALONE, "bound") else "-"

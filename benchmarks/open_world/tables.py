@@ -78,8 +78,8 @@ def by_round(rows: list[dict[str, Any]], key: str, heading: str, paper: dict[str
         cells = [cell([row[key] for row in own if row["round"] == t], key) for t in rounds]
         told = [" → ".join(f"{x:.2f}" for x in paper.get(method, ())) or "–"] if paper else []
         if own:
-            lines.append([method, *cells, *told])
-    columns = ["method", "base", *(f"round {t}" for t in rounds[1:]), *(["the paper's"] if paper else [])]
+            lines.append([method, str(len({row["seed"] for row in own})), *cells, *told])
+    columns = ["method", "seeds", "base", *(f"round {t}" for t in rounds[1:]), *(["the paper's"] if paper else [])]
     return f"**{heading}**\n\n{table(columns, lines)}\n" if lines else ""
 
 

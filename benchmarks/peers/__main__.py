@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers --world DIR --method fixmatch|openmatch|pseudo --images N --seed S --out FILE.json
 
-N images go through the network, as many as through odst's whole chain. Killed, the same command goes on; FILE.json then holds
+It trains on N images, every view counted: as many as odst's whole chain. Killed, the same command goes on; FILE.json then holds
 the rows. What is not given is as in the original; tune it on `val_error`, never on `error`, which is in the file and is not shown.
 """
 

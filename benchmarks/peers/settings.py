@@ -3,11 +3,13 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 from math import cos, pi
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from odst.errors import UserError
 
 Method = Literal["fixmatch", "openmatch", "pseudo"]
+Fall = Literal["cosine", "linear"]
+FALLS = get_args(Fall)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,21 +17,17 @@ class Settings:
     """One training of one peer."""
 
     method: Method
-    images: (
-        int  # that may go through the network in training: every view counts; looks at the pool do not, nor do odst's
-    )
+    images: int  # that may go through the network in training, every view counted
     seed: int = 0
     network: str = "small"
     lr: float = 0.03  # the largest
     rise: float = 0.0  # share of the steps in which it rises along a line, from a tenth
-    fall: Literal["cosine", "linear"] = "cosine"  # cos(7π/16 · progress), as in all the originals, or a line down to 0
+    fall: Fall = "cosine"  # cos(7π/16 · progress), as in all the originals, or a line down to 0
     cutout: int = 0  # pixels cut out of the labelled images, as odst does; 0 as in the originals
     batch: int = 64  # labelled images in a step
     mu: int = 7  # pool images in a step, for one labelled
     threshold: float = 0.95  # confidence from which a pseudo-label counts
-    warm_up: float = (
-        0.0  # openmatch: share of the steps before its FixMatch phase; pseudo: over which the weight rises to 1
-    )
+    warm_up: float = 0.0  # share of the steps; openmatch: before its FixMatch phase; pseudo: until the weight is 1
     weight_decay: float = 5e-4  # not on biases and batch-norm
     oem: float = 0.1  # openmatch: weight of the open-set entropy
     socr: float = 0.5  # openmatch: weight of the soft open-set consistency
@@ -44,6 +42,10 @@ class Settings:
         if not (0 <= self.threshold <= 1 and 0 <= self.warm_up < 1):
             raise UserError(
                 f"peers: threshold and warm-up are shares of 1, got {self.threshold:g} and {self.warm_up:g}."
+            )
+        if self.fall not in FALLS or self.cutout < 0:
+            raise UserError(
+                f"peers: fall is {' or '.join(FALLS)} and cutout a width, got {self.fall!r} and {self.cutout}."
             )
         if not 0 <= self.rise < 1:
             raise UserError(f"peers: rise is a share of the steps below 1, got {self.rise:g}.")
@@ -79,7 +81,7 @@ def rate(s: Settings, progress: float) -> float:
 def rejections(s: Settings, steps: int) -> list[int]:
     """The steps before which OpenMatch looks at the whole pool, at even distances; the first begins its FixMatch phase.
 
-    The original looks every 1,024 steps, a thousand times as often as a short training could.
+    The original looks every 1,024 steps, some five hundred times.
     """
     if s.method != "openmatch":
         return []

@@ -19,6 +19,7 @@ from odst.files import digest, whole, write_json
 from odst.method.labelling import infer
 from odst.progress import stage
 from odst.seeds import key
+from odst.training import memory
 from odst.training.schedule import Phase, Schedule
 from odst.training.state import Training, read_checkpoint
 from odst.vision.networks import make_network
@@ -48,7 +49,7 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
     batches, loss_of = Batches(data.labelled, data.pool, s), LOSSES[s.method]
     counted = [images_by(s, step, looks) for step in range(steps + 1)]
     started = saved = time.monotonic()
-    with stage(f"{s.method} {s.seed}", counted[-1], "images", counted[now.step]) as advance:
+    with memory.kept(), stage(f"{s.method} {s.seed}", counted[-1], "images", counted[now.step]) as advance:
         while now.step < steps:
             step = now.step
             if step in looks:

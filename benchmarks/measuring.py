@@ -1,11 +1,15 @@
-"""What benchmarks share: a table, the closing line, and the peak of private memory."""
+"""What benchmarks share: a table, the closing line, the peak of private memory, and processes for runs side by side."""
 
+import logging
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -43,3 +47,26 @@ def private_memory(pid: int) -> int:
     except OSError:  # it has just ended
         return total
     return total + sum(private_memory(int(child)) for child in children)
+
+
+def side_by_side(workers: int) -> ProcessPoolExecutor:
+    """Processes with a share of the cores each. They end with this one, also when it is killed: left alone they would go on
+    to hold the folders of their runs."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    return ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin, initargs=(threads,))
+
+
+def begin(threads: int) -> None:
+    """What every process of a benchmark starts with."""
+    import torch
+
+    torch.set_num_threads(threads)
+    logging.getLogger("odst").setLevel(logging.ERROR)
+    Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

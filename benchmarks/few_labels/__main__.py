@@ -11,8 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,11 @@ from benchmarks.few_labels import features
 from benchmarks.few_labels.conditions import conditions, prose, ratio
 from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
-from benchmarks.few_labels.runs import begin, run_world
+from benchmarks.few_labels.runs import run_world
 from benchmarks.few_labels.shares import run_shares, shares_tables
 from benchmarks.few_labels.tables import Results, tables
 from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS, SHARES
-from benchmarks.measuring import conclude
+from benchmarks.measuring import conclude, side_by_side
 from odst.data.named.download import data_folder
 from odst.errors import UserError
 from odst.files import write_json, write_text
@@ -57,8 +55,7 @@ def main() -> None:
     if features.missing(kept):
         results["features_seconds"] = round(features.make(Path(options.data), kept))
         print(f"vectors made in {results['features_seconds']} s, kept in {kept}", flush=True)
-    threads = max(1, (os.cpu_count() or 1) // options.workers)
-    with ProcessPoolExecutor(options.workers, get_context("spawn"), initializer=begin, initargs=(threads,)) as workers:
+    with side_by_side(options.workers) as workers:
         waiting = [
             ((part, name), workers.submit(work, *arguments, data=Path(options.data), features=kept, out=out))
             for part, name, work, arguments in jobs(options.quick)

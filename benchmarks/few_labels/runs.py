@@ -1,7 +1,6 @@
 """One world and seed: the files, the config that `odst init` writes for them, a run of every method, and their rows."""
 
 import json
-import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.few_labels.worlds import PHOTOS, PIXELS, write_photographs, write_vectors
@@ -29,12 +27,6 @@ METHODS: Methods = {
     ST: {"method.name": "st", "run.labels_alone": False},
 }
 KEYS = ("error", "od_auroc", "nll", "val_error", "val_od_auroc", "selected", "related", "correct")
-
-
-def begin(threads: int) -> None:
-    """What every process of the benchmark starts with."""
-    torch.set_num_threads(threads)
-    logging.getLogger("odst").setLevel(logging.ERROR)
 
 
 def run_world(

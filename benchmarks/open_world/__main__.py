@@ -9,13 +9,11 @@ there, on the built-in world otherwise.
 import argparse
 import os
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from benchmarks.measuring import side_by_side
 from benchmarks.open_world.conditions import PAPER, World, conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
 from benchmarks.open_world.jobs import SEEDS, Job, commit, jobs, known_jobs, run
@@ -61,10 +59,8 @@ def main() -> None:
     names = {str(job) for job in (*jobs(), *peers())}
     rows = [row for name, some in known.items() if name in names for row in some]
     command = "python -m benchmarks.open_world" + " --data FOLDER" * (data is not None) + " --smoke" * options.smoke
-    threads, made = max(1, (os.cpu_count() or 1) // options.workers), commit()  # hours later it may be another
-    with ProcessPoolExecutor(
-        options.workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
-    ) as workers:
+    made = commit()  # hours later it may be another
+    with side_by_side(options.workers) as workers:
 
         def how(only: object) -> dict[str, Any]:
             return {"command": f"{command} --only {only}", "commit": made}

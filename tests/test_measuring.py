@@ -1,0 +1,48 @@
+"""What the benchmarks share."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+BENCHMARK = """
+import os, time
+from benchmarks.measuring import side_by_side
+
+if __name__ == "__main__":
+    with side_by_side(1) as workers:
+        print(workers.submit(os.getpid).result(), flush=True)
+        workers.submit(time.sleep, 600).result()
+"""
+
+
+def test_the_runs_of_a_benchmark_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "benchmark.py").write_text(BENCHMARK)
+    benchmark = subprocess.Popen(
+        [sys.executable, "benchmark.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert benchmark.stdout is not None
+    worker = int(benchmark.stdout.readline())
+    assert running(worker)
+    benchmark.send_signal(signal.SIGKILL)
+    benchmark.communicate()
+    end = time.monotonic() + 30
+    while running(worker) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not running(worker)
+
+
+def running(pid: int) -> bool:
+    """A process that has ended and that nobody has asked for yet is a zombie."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.open_world.world import SIDES, SWEEP
+from benchmarks.peers.runs import sets_of
 from odst.errors import UserError
-from odst.few_labels import SPARE_IMAGES
+from odst.few_labels import LABELLED_COPIES, SPARE_IMAGES, alphas_for
 from odst.files import write_json
 from odst.method.labelling import infer
 from odst.run.config import Config, read_config
@@ -33,7 +34,15 @@ KEYS = (
     "round", "error", "od_auroc", "od_auroc_by_set", "selected", "repeats", "related", "correct", "val_error", "val_od_auroc",
 )  # fmt: skip
 
-AUTO = {"method.rest_weight": "auto", "method.spare": SPARE_IMAGES, "run.labels_alone": True}
+# The method as `odst init` writes it, its two alphas by the sizes of the world's sets. With T five times in T ∪ I eight epochs instead of
+# twenty are as many passes over T as a base of 4,000 images has, and about as many images as those of the paper's odst
+AUTO = {
+    "method.rest_weight": "auto",
+    "method.spare": SPARE_IMAGES,
+    "method.labelled_copies": LABELLED_COPIES,
+    "run.labels_alone": True,
+}
+AUTO_STUDENT = 2 / LABELLED_COPIES  # of the preset's epochs
 BOUND = {"data.labelled": ["labelled.npz", "related.npz"]}
 
 
@@ -57,8 +66,8 @@ def jobs() -> Iterator[Job]:
         for method in ("odst", "st", "st-ot"):
             yield Job("33", method, method, seed)
         yield Job("33", "bound", "supervised", seed, BOUND | schedule(bound=True))
-    for seed in SEEDS:  # by itself it takes as long as all the others of a seed
-        yield Job("33", "odst-auto", "odst", seed, AUTO)
+    for seed in SEEDS:
+        yield Job("33", "odst-auto", "odst", seed, AUTO | schedule(student=AUTO_STUDENT))
     for seed in SEEDS:
         yield from sweep(seed)
     for seed in SEEDS:
@@ -67,8 +76,8 @@ def jobs() -> Iterator[Job]:
     yield Job("33", "one-shot", "one-shot")
     yield Job("33", "supervised+val_in", "supervised", changes={"data.join_val_in": True})
     for world in SIDES:
-        for name, method, own in (("odst", "odst", {}), ("odst-auto", "odst", AUTO), ("st", "st", {})):
-            yield Job(world, name, method, changes=own | schedule(SWEEP_LONGER))
+        for name, method, own in (("odst", "odst", few()), ("odst-auto", "odst", few_auto()), ("st", "st", few())):
+            yield Job(world, name, method, changes=own)
     # House numbers: only crops, since a flipped digit is another one
     digits = schedule(augment=["crop:4"])
     yield Job("svhn", "odst", "odst", changes=digits)
@@ -79,16 +88,23 @@ def jobs() -> Iterator[Job]:
 def sweep(seed: int) -> Iterator[Job]:
     """1,000 labelled and 3,000 related images, among ever more unrelated ones. The labels alone (the base of st) and the bound
     see none of these, so one world is enough for them."""
-    few = schedule(SWEEP_LONGER)
     yield Job("sweep-0", "bound", "supervised", seed, BOUND | schedule(bound=True))
     for world in SWEEP:
-        yield Job(world, "odst", "odst", seed, few)
-        yield Job(world, "odst-auto", "odst", seed, AUTO | few)
-        yield Job(world, "st", "st", seed, few)
-        yield Job(world, "st-ot", "st-ot", seed, few)
+        yield Job(world, "odst", "odst", seed, few())
+        yield Job(world, "odst-auto", "odst", seed, few_auto())
+        yield Job(world, "st", "st", seed, few())
+        yield Job(world, "st-ot", "st-ot", seed, few())
 
 
 SWEEP_LONGER = 4  # times as many epochs of the base: 1,000 images are a quarter of 4,000, so as many steps
+
+
+def few() -> dict[str, Any]:
+    return schedule(SWEEP_LONGER)
+
+
+def few_auto() -> dict[str, Any]:
+    return AUTO | schedule(SWEEP_LONGER, AUTO_STUDENT)
 
 
 def schedule(longer: float = 1, student: float = 1, *, bound: bool = False, **others: Any) -> dict[str, Any]:
@@ -115,6 +131,8 @@ def configured(job: Job, out: Path, smoke: bool) -> Config:
     own = dict(job.changes)
     if isinstance(own.get("data.labelled"), list):
         own["data.labelled"] = [str(world / name) for name in own["data.labelled"]]
+    if own.get("method.rest_weight") == "auto" and not smoke:
+        own |= {f"method.{name}": alpha for name, alpha in alphas_for(sets_of(world)).items()}
     changes |= own | (SMOKE if smoke else {}) | {"method.name": job.method, "run.seed": job.seed}
     return read_config("open-world-cpu", changes)
 

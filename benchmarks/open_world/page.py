@@ -118,8 +118,9 @@ python -m benchmarks.open_world --data FOLDER      # or without --data, after `o
   T ∪ I for a student, an eighth of them to warm up, then a line down to 0; the same for every method. {runs} runs took {hours:.1f} hours of one core; a base that
   runs share counts once.
 - **α = 0.998**, as in the paper. **Ratio 1.25, 2.5, 3.75** instead of its 5, 10, 15, which would ask for 6,000 images a class where the pool holds 1,470. An
-  image is repeated at most three times. The same for all methods.
-- **Rows.** *odst* has the paper's weight of the rest, *odst-auto* the one that val_in chose ([Few labels](method.md#few-labels)). The base of *st* is the labels
+  image is repeated at most three times. The same for all methods but *odst-auto*'s α.
+- **Rows.** *odst* is the paper's. *odst-auto* is what `odst init` writes of the method ([Few labels](method.md#few-labels)): val_in chooses the weight of the rest, the base spares a part of
+  it, two α by the sizes of the sets, and each labelled image stands five times in T ∪ I, of which students then have 8 epochs: in all as many images as *odst*. The base of *st* is the labels
   alone. *bound* is T and all related images with their true labels; *supervised+val_in* is T and val_in, because val_in's labels steer thresholds and the choice of the model.
 - **Corruption error**: 1,000 fixed test images with each of the 15 corruptions, the five levels in turn, made once.
 - Tuned on val_in and val_out of seed 100; no seed was left out. ± is the standard deviation over seeds; rows without it are one seed."""

@@ -133,12 +133,21 @@ def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path)
         known_jobs(tmp_path / "other.json")
 
 
-def test_the_schedule_is_in_epochs_and_a_bound_trains_as_a_student_does() -> None:
-    plain, longer, bound = schedule(), schedule(3), schedule(bound=True)
-    total = [sum(p["epochs"] for p in one["training.phases"]) for one in (plain, longer, bound)]
-    assert total == [40, 120, 20]
-    assert longer["training.students"] == plain["training.students"]
+def test_a_base_and_its_students_have_the_epochs_that_are_asked_for() -> None:
+    def epochs(changes: dict) -> tuple[float, float]:
+        (students,) = changes["training.students"]
+        return tuple(sum(p["epochs"] for p in phases) for phases in (changes["training.phases"], students["phases"]))
+
+    assert (epochs(schedule()), epochs(schedule(3, 0.5))) == ((40, 40), (120, 20))
     assert [p["augment"] for p in schedule(augment=["crop:4"])["training.phases"]] == [["crop:4"]] * 2
+
+
+def test_students_pass_over_the_labelled_images_as_often_where_these_stand_several_times_in_an_epoch() -> None:
+    every = {str(job): job.changes for job in jobs()}
+    for world, passes in (("33", 40), ("sweep-6000", 80)):
+        (students,) = every[f"{world}/odst-auto/0"]["training.students"]
+        copies = every[f"{world}/odst-auto/0"]["method.labelled_copies"]
+        assert copies > 1 and copies * sum(p["epochs"] for p in students["phases"]) == pytest.approx(passes)
 
 
 def test_a_peer_sees_as_many_images_as_odst_in_its_world_and_from_its_seed(rows) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from odst.run.config import Config, read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
 from odst.run.preparation import prepare
-from odst.training.schedule import Phase
 
 SEEDS = (0, 1, 2)
 SMOKE = {
@@ -34,15 +33,14 @@ KEYS = (
     "round", "error", "od_auroc", "od_auroc_by_set", "selected", "repeats", "related", "correct", "val_error", "val_od_auroc",
 )  # fmt: skip
 
-# The method as `odst init` writes it, its two alphas by the sizes of the world's sets. With T five times in T ∪ I eight epochs instead of
-# twenty are as many passes over T as a base of 4,000 images has, and about as many images as those of the paper's odst
+# The method as `odst init` writes it, its two alphas by the sizes of the world's sets
 AUTO = {
     "method.rest_weight": "auto",
     "method.spare": SPARE_IMAGES,
     "method.labelled_copies": LABELLED_COPIES,
     "run.labels_alone": True,
 }
-AUTO_STUDENT = 2 / LABELLED_COPIES  # of the preset's epochs
+ONCE = 1 / LABELLED_COPIES  # of the epochs: as many passes over T as where it stands once in T ∪ I
 BOUND = {"data.labelled": ["labelled.npz", "related.npz"]}
 
 
@@ -65,9 +63,8 @@ def jobs() -> Iterator[Job]:
     for seed in SEEDS:
         for method in ("odst", "st", "st-ot"):
             yield Job("33", method, method, seed)
-        yield Job("33", "bound", "supervised", seed, BOUND | schedule(bound=True))
-    for seed in SEEDS:
-        yield Job("33", "odst-auto", "odst", seed, AUTO | schedule(student=AUTO_STUDENT))
+        yield Job("33", "odst-auto", "odst", seed, AUTO | schedule(student=ONCE))
+        yield Job("33", "bound", "supervised", seed, BOUND)
     for seed in SEEDS:
         yield from sweep(seed)
     for seed in SEEDS:
@@ -82,13 +79,13 @@ def jobs() -> Iterator[Job]:
     digits = schedule(augment=["crop:4"])
     yield Job("svhn", "odst", "odst", changes=digits)
     yield Job("svhn", "st-cw", "st-cw", changes=digits)
-    yield Job("svhn", "bound", "supervised", changes=BOUND | schedule(bound=True, augment=["crop:4"]))
+    yield Job("svhn", "bound", "supervised", changes=BOUND | digits)
 
 
 def sweep(seed: int) -> Iterator[Job]:
     """1,000 labelled and 3,000 related images, among ever more unrelated ones. The labels alone (the base of st) and the bound
     see none of these, so one world is enough for them."""
-    yield Job("sweep-0", "bound", "supervised", seed, BOUND | schedule(bound=True))
+    yield Job("sweep-0", "bound", "supervised", seed, BOUND | schedule(FEW_STUDENT))
     for world in SWEEP:
         yield Job(world, "odst", "odst", seed, few())
         yield Job(world, "odst-auto", "odst", seed, few_auto())
@@ -96,31 +93,26 @@ def sweep(seed: int) -> Iterator[Job]:
         yield Job(world, "st-ot", "st-ot", seed, few())
 
 
-SWEEP_LONGER = 4  # times as many epochs of the base: 1,000 images are a quarter of 4,000, so as many steps
+# Times as many epochs with 1,000 labelled images: a base has as many steps as with 4,000, and a student with as many selected ones more
+FEW_BASE, FEW_STUDENT = 4, 2
 
 
 def few() -> dict[str, Any]:
-    return schedule(SWEEP_LONGER)
+    return schedule(FEW_BASE, FEW_STUDENT)
 
 
 def few_auto() -> dict[str, Any]:
-    return AUTO | schedule(SWEEP_LONGER, AUTO_STUDENT)
+    return AUTO | schedule(FEW_BASE, FEW_STUDENT * ONCE)
 
 
-def schedule(longer: float = 1, student: float = 1, *, bound: bool = False, **others: Any) -> dict[str, Any]:
-    """The preset's schedule with its base and students so many times longer, or other phases; a bound trains as a student does."""
-    training = read_config("open-world-cpu", {}).training
-    (students,) = training.students
-    assert students.phases is not None
+def schedule(base: float = 1, student: float = 1, **others: Any) -> dict[str, Any]:
+    """The preset's phases for a base and for students, so many times longer, or with other augmentation."""
+    phases = read_config("open-world-cpu", {}).training.phases
 
-    def changed(phases: Iterable[Phase], longer: float) -> list[dict[str, Any]]:
-        return [asdict(p) | {"epochs": (p.epochs or 0) * longer} | others for p in phases]
+    def changed(times: float) -> list[dict[str, Any]]:
+        return [asdict(phase) | {"epochs": (phase.epochs or 0) * times} | others for phase in phases]
 
-    later = changed(students.phases, student)
-    return {
-        "training.phases": later if bound else changed(training.phases, longer),
-        "training.students": [{"phases": later}],
-    }
+    return {"training.phases": changed(base), "training.students": [{"phases": changed(student)}]}
 
 
 def configured(job: Job, out: Path, smoke: bool) -> Config:

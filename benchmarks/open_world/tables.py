@@ -8,8 +8,6 @@ from benchmarks.measuring import table
 
 TITLES = {
     "33": "CIFAR-10 among CIFAR-100, 33 % related",
-    "10": "CIFAR-10 among CIFAR-100, 10 % related",
-    "2": "CIFAR-10 among CIFAR-100, 2 % related",
     "svhn": "SVHN among CIFAR-100",
 }
 MEASURES = {
@@ -66,7 +64,9 @@ def tables(rows: list[dict[str, Any]]) -> str:
             parts.append(by_round(here, key, heading, PAPER.get((world, key), {})))
         parts.append(by_set(here))
         runs = {(row["method"], row["seed"]): row["seconds"] for row in here}
-        parts.append(f"Time: {sum(runs.values()) / 60:.0f} minutes of one core for {len(runs)} runs.\n")
+        parts.append(
+            f"Time: {sum(runs.values()) / 60:.0f} minutes of one core for {len(runs)} run{'s' * (len(runs) != 1)}.\n"
+        )
     return "\n".join(part for part in parts if part)
 
 

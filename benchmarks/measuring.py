@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import Thread
+
+from odst.errors import UserError
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -49,11 +52,21 @@ def private_memory(pid: int) -> int:
     return total + sum(private_memory(int(child)) for child in children)
 
 
-def side_by_side(workers: int) -> ProcessPoolExecutor:
-    """Processes with a share of the cores each. They end with this one, also when it is killed: left alone they would go on
-    to hold the folders of their runs."""
+@contextmanager
+def side_by_side(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes with a share of the cores each. They end with this one, also when it is killed, and when anything goes wrong
+    in it: left alone they would go on to hold the folders of their runs, and work off what is waiting."""
+    if workers < 1:
+        raise UserError(f"--workers: at least one, got {workers}.")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    return ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin, initargs=(threads,))
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin, initargs=(threads,)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            raise
 
 
 def begin(threads: int) -> None:

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 BENCHMARK = """
@@ -43,6 +45,35 @@ def test_the_runs_of_a_benchmark_end_with_it_even_when_it_is_killed(tmp_path: Pa
     if left:
         os.kill(worker, signal.SIGKILL)
     assert not left
+
+
+FAILING = """
+import sys, time
+from benchmarks.measuring import side_by_side
+
+if __name__ == "__main__":
+    with side_by_side(2) as workers:
+        for _ in range(20):
+            workers.submit(time.sleep, 600)
+        if sys.argv[1:]:
+            raise KeyboardInterrupt
+        raise ValueError("broken")
+"""
+
+
+@pytest.mark.parametrize("interrupted", [(), ("interrupted",)])
+def test_a_benchmark_that_fails_or_is_interrupted_does_not_work_off_what_is_waiting(
+    tmp_path: Path, interrupted: tuple[str, ...]
+) -> None:
+    (tmp_path / "benchmark.py").write_text(FAILING)
+    ended = subprocess.run(
+        [sys.executable, "benchmark.py", *interrupted],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+    )
+    assert ended.returncode and (b"KeyboardInterrupt" if interrupted else b"broken") in ended.stderr
 
 
 def running(pid: int) -> bool:

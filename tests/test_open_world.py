@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.open_world.jobs import jobs, known_jobs
+from benchmarks.open_world.known import known_jobs
 from benchmarks.open_world.page import RESULTS, made, page, readme
-from benchmarks.open_world.peers import peers
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,7 +41,7 @@ def test_the_published_page_is_made_from_the_published_numbers() -> None:
 
 def test_the_published_runs_are_known_to_the_benchmark_and_say_how_they_were_made() -> None:
     known = known_jobs(RESULTS)
-    assert known and known.keys() <= {str(job) for job in (*jobs(), *peers())}
+    assert sum(map(len, known.values())) == len(json.loads(RESULTS.read_text())) > 0
     for rows in known.values():
         assert [row["round"] for row in rows] == list(range(len(rows)))
         assert all({"command", "commit", "load", "images", "seconds"} <= row.keys() for row in rows)

@@ -115,7 +115,7 @@ def test_too_few_images_and_unknown_settings_are_refused_in_one_line(world: Path
     with pytest.raises(UserError, match="rise is a share of the steps below 1, got 1"):
         settings_of("fixmatch", 100, 0, rise=1.0)
     with pytest.raises(UserError, match="this is no world"):
-        run(tmp_path / "nowhere", "fixmatch", 1000, 0, tmp_path / "out.json")
+        run(tmp_path / "nowhere", settings_of("fixmatch", 1000, 0), tmp_path / "out.json")
 
 
 # running mean --------------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_the_running_mean_and_batch_norm_look_back_over_a_share_of_the_training(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSES)
 def test_a_short_training_learns_and_its_row_has_every_number(method: str, world: Path, tmp_path: Path) -> None:
-    rows = run(world, method, 40_000, 0, tmp_path / "out.json", **SMALL)
+    rows = run(world, settings_of(method, 40_000, 0, **SMALL), tmp_path / "out.json")
     (row,) = rows
     assert rows == json.loads((tmp_path / "out.json").read_text())
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
@@ -162,9 +162,9 @@ def test_a_short_training_learns_and_its_row_has_every_number(method: str, world
     assert 0.5 < row["val_od_auroc"] < 1 and 0.5 < row["own_val_od_auroc"] < 1
     assert 0 <= row["correct"] <= row["related"] <= 1 and 0 < row["selected"] <= 2300
     assert row["corruption_error"] > row["error"]
-    assert run(world, method, 40_000, 0, tmp_path / "out.json", **SMALL) == rows
+    assert run(world, settings_of(method, 40_000, 0, **SMALL), tmp_path / "out.json") == rows
     with pytest.raises(UserError, match="rows of other settings"):
-        run(world, method, 40_000, 1, tmp_path / "out.json", **SMALL)
+        run(world, settings_of(method, 40_000, 1, **SMALL), tmp_path / "out.json")
 
 
 # kill and resume -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.open_world.conditions import World, conditions
-from benchmarks.open_world.jobs import Job, jobs, known_jobs, schedule
+from benchmarks.open_world.jobs import Job, identity, jobs, schedule
+from benchmarks.open_world.known import by_job, known_jobs
 from benchmarks.open_world.peers import budget, peer_table, peers
 from benchmarks.open_world.sweep import ALONE, area, curves, last_rounds, slope, sweep_tables
 from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
@@ -93,6 +94,12 @@ def test_labels_alone_and_the_bound_do_not_depend_on_the_pool(rows) -> None:
     assert f"| {ALONE} | 40.0 ± 0.0 |" in written and "| +3.00 |" in written
 
 
+def test_every_round_of_the_sweep_is_shown(rows) -> None:
+    written = sweep_tables(rows)
+    assert "| st | 40.0 → 20.5 | 40.0 → 30.0 | 40.0 → 31.8 | 40.0 → 33.9 |" in written
+    assert "| bound |" not in written[written.index("by round") :]  # one training, whatever the pool
+
+
 def test_a_curve_with_a_gap_has_neither(rows) -> None:
     def line(without: str) -> str:
         some = [one for one in rows if one["share"] != without]
@@ -127,10 +134,29 @@ def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path)
     assert len(every) == len(set(every))
     assert {"33/odst/2", "33/odst-auto/0", "sweep-29400/st-ot/2", "far/st/0", "svhn/st-cw/0"} <= set(every)
     file = tmp_path / "results.json"
-    file.write_text(json.dumps([row("33", "odst", 2, 0, 0.3), row("33", "odst", 2, 1, 0.2)]))
-    assert {name: len(own) for name, own in known_jobs(file).items()} == {str(Job("33", "odst", "odst", 2)): 2}
+    job = next(job for job in jobs() if str(job) == "33/odst/2")
+    rows = [row("33", "odst", 2, t, 0.3) | {"config": identity(job)} for t in (0, 1)]
+    file.write_text(json.dumps([*rows, row("33", "no more", 2, 0, 0.3)]))
+    assert {name: len(own) for name, own in known_jobs(file).items()} == {"33/odst/2": 2}
+    assert list(by_job([*rows, row("33", "odst", 0, 0, 0.3)])) == [
+        "33/odst/0",
+        "33/odst/2",
+    ]  # as the jobs are, not as they end
     with pytest.raises(UserError, match="--known: there is no file"):
         known_jobs(tmp_path / "other.json")
+
+
+def test_rows_of_other_settings_are_not_taken_for_those_of_a_job(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    of = {str(job): identity(job) for job in jobs()}
+    assert of["33/odst/2"] != of["33/odst/1"] != of["33/odst-auto/1"]  # the seed, the method
+    assert of["sweep-0/bound/0"] != identity(Job("sweep-0", "bound", "supervised"))  # the schedule
+    file.write_text(json.dumps([row("33", "odst", 2, 0, 0.3) | {"config": of["33/odst/1"]}]))
+    with pytest.raises(UserError, match="its 33/odst/2 was made with other settings"):
+        known_jobs(file)
+    file.write_text(json.dumps([row("33", "fixmatch", 2, 0, 0.3) | {"settings": {"lr": 9.0}}]))
+    with pytest.raises(UserError, match="its 33/fixmatch/2 was made with other settings"):
+        known_jobs(file)
 
 
 def test_a_base_and_its_students_have_the_epochs_that_are_asked_for() -> None:
@@ -180,17 +206,20 @@ def test_what_must_hold_is_said_with_its_numbers_and_what_does_not_is_told(rows)
     chain += [row("33", "bound", 0, 0, 0.18) | {"val_error": 0.1}]
     flat = [row(world, "odst", 0, 3, 0.39) | {"val_error": 0.1} for world in SWEEP]
     said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows + chain + flat)}
-    assert said["33 %: by at least 3.5 points"] == (True, "6.0")
-    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 25.0")
-    assert said["33 %: OD-AUROC at least 10 points above st's"] == (False, "80.0 against 80.0")
+    assert said["33 %: by at least 3.5 points"] == (True, "6.0 (one seed)")
+    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 25.0 (one seed)")
+    assert said["33 %: OD-AUROC at least 10 points above st's"] == (False, "80.0 against 80.0 (one seed)")
     assert World(chain, "33").gap_closed("odst") == pytest.approx(40)
     assert said["sweep: odst at most 0.5 points above labels alone"] == (
         True,
-        "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0",
+        "0 -1.0; 1,500 -1.0; 6,000 -1.0; 29,400 -1.0 (one seed)",
     )
     short = [one for one in chain if not (one["method"] == "st-ot" and one["round"] > 1)]
     said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(short)}
-    assert said["33 %: below st and st-ot on every seed"] == (True, "odst 24.0; st 28.0; st-ot 27.0")  # its last round
+    assert said["33 %: below st and st-ot on every seed"] == (
+        True,
+        "odst 24.0; st 28.0; st-ot 27.0 (one seed)",
+    )  # its last round
     said = {sentence: (fine, numbers) for sentence, fine, numbers in conditions(rows + chain + flat)}
     assert said["sweep: the slope of odst below st's"][0] and not said["sweep: the area of odst below st's"][0]
 
@@ -209,7 +238,7 @@ def test_the_page_is_made_from_whatever_has_been_run(rows) -> None:
     assert (
         "odst's error goes from 30.0 to **25.0 %** in three rounds, plain self-training's from 28.0 to 29.0;" in written
     )
-    assert "- Yes: 33 %: by at least 3.5 points: 5.0." in written
+    assert "- Yes: 33 %: by at least 3.5 points: 5.0 (one seed)." in written
     assert "- **No**: 33 %: at least 40 % of the way from labels alone to the bound: odst 23 %" in written
     assert "- Agrees: odst's error falls in every round (odst 30.0 → 27.0 → 26.0 → 25.0)." in written
     assert "Not run yet: " in written and "Peers trained on" not in written

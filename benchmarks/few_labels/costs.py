@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.few_labels.runs import AUTO, PAPER
+from benchmarks.open_world.jobs import AUTO as AS_INIT_WRITES
 from benchmarks.open_world.jobs import schedule
 from benchmarks.open_world.world import Set, cifar_sets, cut
-from odst.few_labels import LABELLED_COPIES, SPARE_IMAGES
 from odst.run.config import read_config
 from odst.run.directory import RunDir
 from odst.run.execution import execute
@@ -21,15 +21,7 @@ from odst.seeds import stream
 DIGITS, OPEN = "digits", "open-world"
 KEYS = ("error", "od_auroc", "val_error", "selected", "repeats")
 BASE, STUDENT = 1 / 4, 1 / 8  # of the preset's epochs
-METHODS: dict[str, dict[str, Any]] = {
-    PAPER: {},
-    AUTO: {
-        "method.rest_weight": "auto",
-        "method.spare": SPARE_IMAGES,
-        "method.labelled_copies": LABELLED_COPIES,
-        "run.labels_alone": True,
-    },
-}
+METHODS: dict[str, dict[str, Any]] = {PAPER: {}, AUTO: AS_INIT_WRITES}
 
 
 def run_costs(world: str, seed: int, *, data: Path, features: Path, out: Path) -> list[dict[str, Any]]:

@@ -1,19 +1,18 @@
 """All methods on a frozen backbone's vectors: a pool of one size, of which a third, a tenth or a fiftieth is related."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.few_labels.runs import ALONE, AUTO, PAPER, REGRESSION, ST, Methods, run_world
+from benchmarks.few_labels.runs import ALONE, AUTO, METHODS, PAPER, REGRESSION, ST, Methods, run_world
 from benchmarks.few_labels.tables import Results, mean
 from benchmarks.few_labels.worlds import SHARES
 from benchmarks.measuring import table
 from odst.few_labels import base_steps
 from odst.run.config import read_config
 
-FIXED = {"method.spare": None, "method.labelled_copies": 1, "run.labels_alone": False}  # as the paper has it
-WEIGHT_1 = FIXED | {"method.rest_weight": 1.0}
 BOUND = "bound"
 ORDER = (REGRESSION, ALONE, ST, "st-ot", PAPER, "uniform-rest", "soft-rest", "one-shot", AUTO, BOUND)
 
@@ -29,16 +28,19 @@ def others(folder: Path) -> Methods:
         np.savez(folder / "related.npz", x=pool["x"][ours], labels=pool["labels"][ours])
     training = read_config(str(folder / "project" / "odst.toml"), {}).training
     steps = base_steps(n + int(ours.sum()), training.batch)
-    bound = {
+    bound = METHODS[ST] | {
         "method.name": "supervised",
         "data.labelled": [str(folder / "labelled.npz"), str(folder / "related.npz")],
         "training.phases": [{"steps": steps, "lr": training.phases[0].lr, "shape": "cosine"}],
     }
-    names = ("uniform-rest", "soft-rest", "one-shot")
+    phases = [asdict(phase) for phase in training.students[-1].phases or training.phases]
+    last = {"training.students": [{"phases": phases}]}  # of one round, with the last ratio
     return {
-        "st-ot": FIXED | {"method.name": "st-ot"},
-        **{name: WEIGHT_1 | {"method.name": name} for name in names},
-        BOUND: FIXED | bound,
+        "st-ot": METHODS[ST] | {"method.name": "st-ot"},
+        "uniform-rest": METHODS[PAPER] | {"method.name": "uniform-rest"},
+        "soft-rest": METHODS[PAPER] | {"method.name": "soft-rest"},
+        "one-shot": METHODS[PAPER] | {"method.name": "one-shot"} | last,
+        BOUND: bound,
     }
 
 

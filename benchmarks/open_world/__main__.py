@@ -9,14 +9,15 @@ there, on the built-in world otherwise.
 import argparse
 import os
 import sys
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import side_by_side
 from benchmarks.open_world.conditions import PAPER, World, conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import SEEDS, Job, commit, jobs, known_jobs, run
+from benchmarks.open_world.jobs import SEEDS, Job, commit, jobs, run
+from benchmarks.open_world.known import by_job, known_jobs
 from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
 from benchmarks.open_world.sweep import draw_sweep, sweep_tables
 from benchmarks.open_world.tables import tables
@@ -35,7 +36,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("ODST_TEST_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/open_world"))
     parser.add_argument("--only", default="", help="jobs whose WORLD/NAME/SEED holds this text")
-    parser.add_argument("--known", type=Path, help="results.json of an earlier call: its runs are taken as they are")
+    parser.add_argument(
+        "--known",
+        type=Path,
+        help="results.json of an earlier call: its runs are taken as they are, as are those of --out",
+    )
     parser.add_argument("--workers", type=int, default=2, help="runs at a time; each gets its share of the cores")
     parser.add_argument("--smoke", "--quick", action="store_true", dest="smoke")
     options = parser.parse_args()
@@ -55,27 +60,30 @@ def main() -> None:
     own, others = [job for job in jobs() if wanted(job)], [job for job in peers() if wanted(job)]
     with bars():
         build_worlds({job.world for job in own + others}, data, out, options.smoke)
-    known = known_jobs(options.known)
-    names = {str(job) for job in (*jobs(), *peers())}
-    rows = [row for name, some in known.items() if name in names for row in some]
+    results = out / "results.json"
+    known = {}
+    for file in (options.known, results if results.exists() else None):
+        known |= known_jobs(file, options.smoke) if file else {}
+    rows = [row for some in known.values() for row in some]
     command = "python -m benchmarks.open_world" + " --data FOLDER" * (data is not None) + " --smoke" * options.smoke
     made = commit()  # hours later it may be another
+
+    def how(only: object) -> dict[str, Any]:
+        return {"command": f"{command} --only {only}", "commit": made}
+
+    def finish(waiting: dict[Future[list[dict[str, Any]]], Job]) -> None:
+        """As they end, each on disk before the next."""
+        for done in as_completed(waiting):
+            rows[:] = [row for some in by_job([*rows, *done.result()]).values() for row in some]
+            print(f"{waiting[done]}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
+            write_json(results, rows)
+
     with side_by_side(options.workers) as workers:
-
-        def how(only: object) -> dict[str, Any]:
-            return {"command": f"{command} --only {only}", "commit": made}
-
-        def finish(waiting: list[tuple[Job, Future[list[dict[str, Any]]]]]) -> None:
-            for job, done in waiting:
-                rows.extend(done.result())
-                print(f"{job}: error " + " ".join(f"{r['error']:.1%}" for r in done.result()), flush=True)
-                write_json(out / "results.json", rows)
-
         smoke = options.smoke
-        finish([(job, workers.submit(run, job, out, smoke, how(job))) for job in own if str(job) not in known])
-        left = [job for job in others if str(job) not in known]
-        for_peers = {job: how(f"{job.world}/") for job in left}  # with odst's run, whose number of images they get
-        finish([(job, workers.submit(run_peer, job, budget(job, rows), out, smoke, for_peers[job])) for job in left])
+        finish({workers.submit(run, job, out, smoke, how(job)): job for job in own if str(job) not in known})
+        left = [(job, budget(job, rows)) for job in others if str(job) not in known]
+        # a peer is run together with odst, whose number of images it gets
+        finish({workers.submit(run_peer, job, n, out, smoke, how(f"{job.world}/")): job for job, n in left})
     write_text(out / "tables.md", "\n".join([tables(rows), sweep_tables(rows), peer_table(rows)]))
     draw(rows, out)
     print((out / "tables.md").read_text())

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from benchmarks.open_world.world import SIDES, SWEEP
+from benchmarks.open_world.world import SIDES, SWEEP, sets_in
 from benchmarks.peers.runs import sets_of
-from odst.errors import UserError
 from odst.few_labels import LABELLED_COPIES, SPARE_IMAGES, alphas_for
-from odst.files import write_json
+from odst.files import digest, write_json
 from odst.method.labelling import infer
 from odst.run.config import Config, read_config
 from odst.run.directory import RunDir
@@ -115,17 +115,22 @@ def schedule(base: float = 1, student: float = 1, **others: Any) -> dict[str, An
     return {"training.phases": changed(base), "training.students": [{"phases": changed(student)}]}
 
 
+def identity(job: Job) -> str:
+    """What tells this run from one of the same name with other settings. The worlds are taken to be the same."""
+    own = {name: value for name, value in job.changes.items() if not name.startswith("data.")}
+    config = read_config("open-world-cpu", own | {"method.name": job.method, "run.seed": job.seed})
+    sections = config.model_dump(mode="json", include={"method", "model", "training", "run"})
+    return digest([sections, sorted(set(job.changes) - set(own))])
+
+
 def configured(job: Job, out: Path, smoke: bool) -> Config:
     world = out / f"world-{job.world}"
-    there = {f"data.{key}": str(world / f"{key}.npz") for key in ("labelled", "val_in", "val_out", "test")}
-    tests = {file.stem.removeprefix("out_"): str(file) for file in world.glob("out_*.npz")}
-    changes: dict[str, Any] = there | {"data.pool": str(world / "pool"), "data.out_test": tests}
     own = dict(job.changes)
     if isinstance(own.get("data.labelled"), list):
         own["data.labelled"] = [str(world / name) for name in own["data.labelled"]]
     if own.get("method.rest_weight") == "auto" and not smoke:
         own |= {f"method.{name}": alpha for name, alpha in alphas_for(sets_of(world)).items()}
-    changes |= own | (SMOKE if smoke else {}) | {"method.name": job.method, "run.seed": job.seed}
+    changes = sets_in(world) | own | (SMOKE if smoke else {}) | {"method.name": job.method, "run.seed": job.seed}
     return read_config("open-world-cpu", changes)
 
 
@@ -137,9 +142,12 @@ def run(job: Job, out: Path, smoke: bool, how: dict[str, Any]) -> list[dict[str,
     execute(config, folder)
     done = RunDir(folder)
     corrupted = corruption_errors(done, out / f"world-{job.world}")
-    spent = sum(json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines())
+    lines = (folder / "timings.jsonl").read_text().splitlines()
+    spent = sum(json.loads(line)["seconds"] for line in lines) * torch.get_num_threads()  # of a core
     about = {"share": job.world, "method": job.name, "seed": job.seed}
-    how = {"images": images_seen(config, done), "seconds": round(spent)} | noted(folder / "how.json", how)
+    how = {"config": identity(job), "images": images_seen(config, done), "seconds": round(spent)} | noted(
+        folder / "how.json", how
+    )
     rows = [
         about | {key: one[key] for key in KEYS} | {"corruption_error": corrupted[one["round"]]} | how
         for one in done.metrics()
@@ -164,13 +172,13 @@ def images_seen(config: Config, done: RunDir) -> int:
     """How many images went through the network in training, over the rounds: what peers may use, too. Trials of other
     weights count as far as they went."""
     first, *students = config.schedules()
-    total, n = 0, done.info()["sets"]["labelled"]["images"]
+    total, n, copies = 0, done.info()["sets"]["labelled"]["images"], config.recipe().labelled_copies
     bases = [one.rest_weight for one in done.bases()] or [config.recipe().weight]
     for weight in bases:
         total += first.plan(n).steps * first.batch * (2 if weight else 1)
     for line in done.metrics()[1:]:
         schedule = students[min(line["round"], len(students)) - 1] if students else first
-        steps = schedule.plan(n + line["selected"] + line["repeats"]).steps
+        steps = schedule.plan(copies * n + line["selected"] + line["repeats"]).steps
         total += steps * schedule.batch * (2 if bases[-1] else 1)
     return total
 
@@ -183,18 +191,6 @@ def commit() -> str:
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def known_jobs(file: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """Rows of jobs that an earlier call has finished, by the job's name."""
-    if file is None:
-        return {}
-    if not file.exists():
-        raise UserError(f"--known: there is no file {file}. Leave it out to run everything.")
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in json.loads(file.read_text()):
-        found.setdefault(f"{row['share']}/{row['method']}/{row['seed']}", []).append(row)
-    return found
 
 
 def corruption_errors(done: RunDir, world: Path) -> list[float]:

@@ -10,6 +10,7 @@ from benchmarks.open_world.jobs import SEEDS, Job, noted
 from benchmarks.open_world.sweep import PEERS
 from benchmarks.open_world.tables import cell
 from benchmarks.peers.runs import run
+from benchmarks.peers.settings import Settings, settings_of
 from odst.errors import UserError
 
 WORLDS = ("33", "sweep-0", "sweep-6000", "sweep-29400")
@@ -40,12 +41,26 @@ def budget(job: Job, rows: Rows) -> int:
     )
 
 
+def settings_for(job: Job, images: int, smoke: bool = False) -> Settings:
+    changes = TUNED.get((kind(job.world), job.method), {}) | (SMOKE if smoke else {})
+    return settings_of(job.method, SMOKE_IMAGES if smoke else images, job.seed, **changes)
+
+
+def kind(world: str) -> str:
+    """Of a world: one number of labels has one tuning."""
+    return world.split("-")[0]
+
+
+def tuned() -> bool:
+    """Whether every peer is, in every kind of world."""
+    return {(kind(job.world), job.method) for job in peers()} <= TUNED.keys()
+
+
 def run_peer(job: Job, images: int, out: Path, smoke: bool, how: dict[str, Any]) -> Rows:
     """Its row of results.json."""
-    changes = TUNED.get((job.world.split("-")[0], job.method), {}) | (SMOKE if smoke else {})
     file = out / "runs" / f"{str(job).replace('/', '-')}.json"
     file.parent.mkdir(exist_ok=True)
-    found = run(out / f"world-{job.world}", job.method, SMOKE_IMAGES if smoke else images, job.seed, file, **changes)
+    found = run(out / f"world-{job.world}", settings_for(job, images, smoke), file)
     how = {"images": images} | noted(file.with_suffix(".how.json"), how)
     return [row | how for row in found]
 

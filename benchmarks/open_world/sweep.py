@@ -94,10 +94,9 @@ def sweep_tables(every: Rows) -> str:
             (points,) = curves(rows, method, key=key)
             if not points:
                 continue
-            cells = [
-                cell([row[key] for row in rows if (row["share"], row["method"]) == (world, method) and row[key] is not None], key)
-                for world in SWEEP
-            ]  # fmt: skip
+            whole = seeds_of(rows, method)  # the curves' seeds, so that a row is of one kind
+            own = [row for row in rows if row["method"] == method and row["seed"] in whole and row[key] is not None]
+            cells = [cell([row[key] for row in own if row["share"] == world], key) for world in SWEEP]
             figures = []
             for first in (FIRST, PEERS_FIRST):
                 figures += [shown(area(points, first), ".1f"), shown(slope(points, first), "+.2f")]
@@ -106,6 +105,8 @@ def sweep_tables(every: Rows) -> str:
             headings = [f"{what} from {first:,}" for first in (FIRST, PEERS_FIRST) for what in ("area", "slope")]
             columns = ["method", *(f"{n:,} unrelated" for n in SWEEP.values()), *headings]
             parts.append(f"**{heading}**\n\n{table(columns, lines)}\n")
+    if steps := steps_table(every):
+        parts.append(steps)
     if sides := sides_table(rows):
         parts.append(sides)
     return (
@@ -113,6 +114,28 @@ def sweep_tables(every: Rows) -> str:
         if parts
         else ""
     )
+
+
+def steps_table(every: Rows) -> str:
+    """How the methods came to their last rounds: means of every measure from the base to the third round, world by world."""
+    parts = []
+    for key, heading in MEASURES.items():
+        lines = []
+        for method in methods([row for row in every if row["share"] in SWEEP and row["round"] > 0]):
+            seeds = seeds_of(every, method)
+            own = [row for row in every if row["method"] == method and row["seed"] in seeds and row[key] is not None]
+            cells = []
+            for world in SWEEP:
+                here = [row for row in own if row["share"] == world]
+                rounds = sorted({row["round"] for row in here})
+                means = [100 * np.mean([row[key] for row in here if row["round"] == t]) for t in rounds]
+                cells.append(" → ".join(f"{value:.1f}" for value in means) or "–")
+            lines.append([method, *cells])
+        if lines:
+            parts.append(
+                f"**{heading}, by round**\n\n{table(['method', *(f'{n:,} unrelated' for n in SWEEP.values())], lines)}\n"
+            )
+    return "\n".join(parts)
 
 
 def sides_table(rows: Rows) -> str:
@@ -150,9 +173,7 @@ def draw_sweep(every: Rows, file: Path) -> None:
             if points:
                 at = [list(SWEEP.values()).index(n) for n in points]
                 style = "--" if method in (ALONE, "bound") else "-"
-                panel.plot(
-                    at, list(points.values()), style, marker=".", color=COLOURS.get(method, "#888888"), label=method
-                )
+                panel.plot(at, list(points.values()), style, marker=".", color=COLOURS[method], label=method)
         panel.set_title({"error": "error, % (lower is better)", "od_auroc": "OD-AUROC, % (higher is better)",
                          "correct": "selected with the right class, %"}[key], fontsize=10)  # fmt: skip
         panel.set_xticks(ticks, [f"{n:,}" for n in SWEEP.values()])

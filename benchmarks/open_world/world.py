@@ -6,6 +6,7 @@ Truth of the pool is kept for scoring only. The leak guard runs on every pool.
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ CORRUPTED = 1000  # test images for the corruption error
 LABELLED, RELATED = 1_000, 3_000  # of the sweep, the same in all its worlds
 SWEEP = {"sweep-0": 0, "sweep-1500": 1_500, "sweep-6000": 6_000, "sweep-29400": 29_400}  # unrelated images
 SIDES = {"near": 6_000, "far": 6_000}  # as many unrelated images, of classes that are like the task's, and of others
-# CIFAR-100's mammals, reptiles and vehicles; CIFAR-10 has cats, deer, dogs, horses, birds, frogs and vehicles
+# CIFAR-100's land mammals, reptiles and vehicles; CIFAR-10 has cats, deer, dogs, horses, birds, frogs and vehicles
 NEAR = (
     "bear", "leopard", "lion", "tiger", "wolf", "camel", "cattle", "chimpanzee", "elephant", "kangaroo", "fox",
     "porcupine", "possum", "raccoon", "skunk", "hamster", "mouse", "rabbit", "shrew", "squirrel", "crocodile",
@@ -142,8 +143,8 @@ def build(out: Path, sets: dict[str, Set], weights: Path | None) -> None:
     related, unrelated = sets["related"], sets["unrelated"]
     order = stream(0, "pool").permutation(len(related.x) + len(unrelated.x))
     pool = Set(np.concatenate([related.x, unrelated.x])[order], np.concatenate([related.names, unrelated.names])[order])
-    for name, one in {**sets, "related": related, "pool": pool}.items():
-        if name != "unrelated":
+    for name, one in {**sets, "pool": pool}.items():
+        if name not in ("related", "unrelated"):
             np.savez(out / f"{name}.npz", x=one.x, labels=one.names)
     build_pool(out / "pool.npz", out / "pool")
     (out / "pool.npz").unlink()
@@ -155,10 +156,26 @@ def build(out: Path, sets: dict[str, Set], weights: Path | None) -> None:
         Guard(references, weights=None if weights is None else read_lpips_weights(weights)),
         out / "pool",
     )
+    left = pool.where(np.setdiff1d(np.arange(len(pool.x)), open_pool(out / "pool").excluded))
+    known = left.where(
+        np.isin(left.names, np.unique(sets["labelled"].names))
+    )  # the bound's: what the guard takes out is no label either
+    np.savez(out / "related.npz", x=known.x, labels=known.names)
     print(f"{out.name}: {len(pool.x):,} images, {len(related.x):,} related, the leak guard took {found['excluded']}")
     write_corrupted(out, sets["test"])
     with whole(out / "whole") as marker:
         marker.write_text("")
+
+
+def sets_in(world: Path) -> dict[str, Any]:
+    """The sets of a world's folder, as a config names them."""
+    if not (world / "labelled.npz").exists():
+        raise UserError(f"{world}: this is no world. python -m benchmarks.open_world makes some, as OUT/world-NAME.")
+    sets: dict[str, Any] = {
+        f"data.{name}": str(world / f"{name}.npz") for name in ("labelled", "val_in", "val_out", "test")
+    }
+    outs = {file.stem.removeprefix("out_"): str(file) for file in sorted(world.glob("out_*.npz"))}
+    return sets | {"data.pool": str(world / "pool"), "data.out_test": outs}
 
 
 def write_corrupted(out: Path, test: Set) -> None:

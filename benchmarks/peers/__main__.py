@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.peers.runs import run
-from benchmarks.peers.settings import METHODS
+from benchmarks.peers.settings import METHODS, settings_of
 from odst.cli.screen import bars
 from odst.errors import UserError
 
@@ -38,8 +38,9 @@ def main() -> None:
     parser.add_argument("--checkpoint-seconds", type=float, default=60)
     options = vars(parser.parse_args())
     torch.set_num_threads(1)
+    world, out, seconds = (options.pop(name) for name in ("world", "out", "checkpoint_seconds"))
     with bars():
-        rows = run(**options)
+        rows = run(world, settings_of(**options), out, checkpoint_seconds=seconds)
     for row in rows:
         print(
             f"{row['share']}/{row['method']}/{row['seed']}: val_error {row['val_error']:.1%}, val OD-AUROC {row['val_od_auroc']:.1%}, "

@@ -66,9 +66,9 @@ def train(data: Data, s: Settings, folder: Path, checkpoint_seconds: float = 60)
             if now.step in checks:
                 now.judge(float((infer(now.judged, data.val_in.x)[:, : data.K].argmax(1) != data.val_in.y).mean()))
             if now.step == steps or time.monotonic() - saved >= checkpoint_seconds:
-                now.save(file, identity)
                 saved = time.monotonic()
-                write_json(note, spent + saved - started)
+                write_json(note, spent + saved - started)  # before the state, which is not gone on from without it
+                now.save(file, identity)
             advance(counted[step + 1] - counted[step])
     now.model.load_state_dict(now.best)
     return now.model, json.loads(note.read_text())

@@ -238,6 +238,11 @@ def test_the_page_is_made_from_whatever_has_been_run(rows) -> None:
     assert (
         "odst's error goes from 30.0 to **25.0 %** in three rounds, plain self-training's from 28.0 to 29.0;" in written
     )
+    auto = [one | {"rest_weight": 0.3, "use": one["round"] == 2} for one in world("odst-auto", 0.28, 0.24, 0.23, 0.22)]
+    also = page(here + auto, [])
+    assert "in three rounds (as `odst init` sets it to 22.0), plain" in also
+    assert "odst-auto took, by val_in, weight 0.3 and round 2 (seed 0).\n" in also
+    assert "odst-auto took" not in written
     assert "- Yes: 33 %: by at least 3.5 points: 5.0 (one seed)." in written
     assert "- **No**: 33 %: at least 40 % of the way from labels alone to the bound: odst 23 %" in written
     assert "- Agrees: odst's error falls in every round (odst 30.0 → 27.0 → 26.0 → 25.0)." in written

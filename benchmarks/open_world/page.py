@@ -62,9 +62,11 @@ def first_screen(world: World, rows: Rows) -> Iterator[str]:
     """The five sentences, as far as there are numbers for them."""
     three = world.together(PAPER, "st", "bound")
     if three.rows:
+        own = three.together(PAPER, AUTO) if three.of(AUTO, 0) else None
+        auto = f" (as `odst init` sets it to {own.mean(AUTO, 3):.1f})" if own else ""
         yield (
             f"**4,000 labels, a pool of which a third is related** ({seeds(three)}): odst's error goes from {three.mean(PAPER, 0):.1f} to "
-            f"**{three.mean(PAPER, 3):.1f} %** in three rounds, plain self-training's from {three.mean('st', 0):.1f} to "
+            f"**{three.mean(PAPER, 3):.1f} %** in three rounds{auto}, plain self-training's from {three.mean('st', 0):.1f} to "
             f"{three.mean('st', 3):.1f}; with the true labels of all related images the network has {three.mean('bound', 0):.1f}."
         )
         yield (

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.open_world.conditions import World, conditions
-from benchmarks.open_world.jobs import Job, identity, jobs, schedule
+from benchmarks.open_world.jobs import Job, identity, images_seen, jobs, schedule
 from benchmarks.open_world.known import by_job, known_jobs
 from benchmarks.open_world.peers import budget, peer_table, peers
 from benchmarks.open_world.sweep import ALONE, area, curves, last_rounds, slope, sweep_tables
 from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
 
 from odst.errors import UserError
+from odst.run.config import read_config
+from odst.run.directory import RunDir
+from odst.run.execution import execute
 
 TASK = [f"task {c}" for c in range(10)]
 
@@ -144,6 +147,17 @@ def test_no_job_is_listed_twice_and_known_ones_are_found_by_name(tmp_path: Path)
     ]  # as the jobs are, not as they end
     with pytest.raises(UserError, match="--known: there is no file"):
         known_jobs(tmp_path / "other.json")
+
+
+def test_the_images_of_a_run_are_those_that_its_trainings_counted(tmp_path: Path) -> None:
+    phases = [{"epochs": 2, "lr": 0.05}]
+    changes = {"method.labelled_copies": 5, "method.alpha": 0.05, "training.phases": phases, "data.pool_size": 300}
+    config = read_config("digits", changes)
+    execute(config, tmp_path)
+    timings = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
+    trained = [line["images"] for line in timings if line["stage"].startswith("train ")]
+    assert len(trained) == 4  # of T and I; as many of the rest go through with them
+    assert images_seen(config, RunDir(tmp_path)) == 2 * sum(trained)
 
 
 def test_rows_of_other_settings_are_not_taken_for_those_of_a_job(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_the_short_benchmark_runs_every_job_and_writes_the_tables(tmp_path: Path
 def test_the_published_page_is_made_from_the_published_numbers() -> None:
     rows = json.loads(RESULTS.read_text())
     assert (ROOT / "docs" / "results.md").read_text() == made(rows)
-    assert readme(rows) in " ".join((ROOT / "README.md").read_text().split())
+    assert readme(rows) and readme(rows) in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_the_published_runs_are_known_to_the_benchmark_and_say_how_they_were_made() -> None:

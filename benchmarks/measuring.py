@@ -26,6 +26,16 @@ def conclude(name: str, ratio: float, anchor: str) -> None:
     print(f"{name} ratio={ratio:.3g} anchor={anchor}")
 
 
+def commit() -> str:
+    """Of this checkout and whether it was changed, for the record; empty outside of one."""
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def peak_memory(arguments: Sequence[str], every: float = 0.01) -> tuple[int, float]:
     """Run a command; return the peak of its private memory (RssAnon, children included) in bytes, and its seconds."""
     begin = time.perf_counter()

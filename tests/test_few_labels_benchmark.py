@@ -149,6 +149,8 @@ def test_the_published_tables_are_those_of_the_published_numbers() -> None:
     results = json.loads((ROOT / "benchmarks" / "few_labels" / "results.json").read_text())
     page = (ROOT / "docs" / "method.md").read_text()
     assert tables(results) in page
+    assert {f"{row['world']}/{row['seed']}" for row in results["shares"]} <= set(results["done"])
+    assert {f"{row['world']}/{row['seed']}" for row in results["shares"]} <= results.get("how", {}).keys()
     assert all(sentence in " ".join(page.split()) for sentence in prose(results))
     found = Results(results["rows"])
     (_, most), (_, of_vectors) = worst(found, found.worlds()), worst(found, list(CIFAR))

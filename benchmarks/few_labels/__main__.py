@@ -19,10 +19,11 @@ from benchmarks.few_labels.conditions import conditions, prose, ratio
 from benchmarks.few_labels.costs import DIGITS, OPEN, run_costs
 from benchmarks.few_labels.promise import run_promise
 from benchmarks.few_labels.runs import run_world
+from benchmarks.few_labels.shares import SEEDS as SHARES_SEEDS
 from benchmarks.few_labels.shares import run_shares, shares_tables
 from benchmarks.few_labels.tables import Results, tables
 from benchmarks.few_labels.worlds import CIFAR, PHOTOS, PIXELS, SHARES
-from benchmarks.measuring import conclude, side_by_side
+from benchmarks.measuring import commit, conclude, side_by_side
 from odst.data.named.download import data_folder
 from odst.errors import UserError
 from odst.files import write_json, write_text
@@ -30,7 +31,6 @@ from odst.files import write_json, write_text
 SEEDS = range(5)
 PROMISES = [("400", 0.8, 20), ("400", 0.9, 20), ("400-rare", 0.9, 1)]  # world, share, seeds
 COSTS = [(DIGITS, 5), (OPEN, 1)]  # world, seeds
-SHARES_SEEDS = range(10)
 
 
 def main() -> None:
@@ -55,6 +55,7 @@ def main() -> None:
     if features.missing(kept):
         results["features_seconds"] = round(features.make(Path(options.data), kept))
         print(f"vectors made in {results['features_seconds']} s, kept in {kept}", flush=True)
+    made = commit()  # hours later it may be another
     with side_by_side(options.workers) as workers:
         waiting = [
             ((part, name), workers.submit(work, *arguments, data=Path(options.data), features=kept, out=out))
@@ -64,6 +65,9 @@ def main() -> None:
         for (part, name), job in waiting:
             results.setdefault(part, []).extend(job.result())
             results["done"].append(name)
+            results.setdefault("how", {})[name] = {
+                "command": f"python -m benchmarks.few_labels --only {name}", "commit": made, "load": round(os.getloadavg()[2], 1)
+            }  # fmt: skip
             write_json(file, results)
             print(f"{name} ({len(results['done'])} done)", flush=True)
     show(results, out)

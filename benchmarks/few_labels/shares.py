@@ -13,6 +13,7 @@ from benchmarks.measuring import table
 from odst.few_labels import base_steps
 from odst.run.config import read_config
 
+SEEDS = range(10)
 BOUND = "bound"
 ORDER = (REGRESSION, ALONE, ST, "st-ot", PAPER, "uniform-rest", "soft-rest", "one-shot", AUTO, BOUND)
 

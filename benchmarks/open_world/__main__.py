@@ -13,10 +13,10 @@ from concurrent.futures import Future, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import side_by_side
+from benchmarks.measuring import commit, side_by_side
 from benchmarks.open_world.conditions import PAPER, World, conditions
 from benchmarks.open_world.figures import draw_exclusive, draw_rounds
-from benchmarks.open_world.jobs import SEEDS, Job, commit, jobs, run
+from benchmarks.open_world.jobs import SEEDS, Job, jobs, run
 from benchmarks.open_world.known import by_job, known_jobs
 from benchmarks.open_world.peers import budget, peer_table, peers, run_peer
 from benchmarks.open_world.sweep import draw_sweep, sweep_tables

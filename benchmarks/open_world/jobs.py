@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -181,16 +180,6 @@ def images_seen(config: Config, done: RunDir) -> int:
         steps = schedule.plan(copies * n + line["selected"] + line["repeats"]).steps
         total += steps * schedule.batch * (2 if bases[-1] else 1)
     return total
-
-
-def commit() -> str:
-    """Of this checkout and whether it was changed, for the record; empty outside of one."""
-    try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-        ).stdout.strip()  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 def corruption_errors(done: RunDir, world: Path) -> list[float]:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.few_labels.shares import SEEDS as SHARES_SEEDS
 from benchmarks.few_labels.shares import shares_tables
+from benchmarks.few_labels.worlds import SHARES
 from benchmarks.open_world.conditions import AUTO, PAPER, World, conditions
 from benchmarks.open_world.figures import draw_rounds
 from benchmarks.open_world.jobs import jobs
@@ -258,11 +260,15 @@ def paper_shape(world: World) -> str:
 def on_features(rows: Rows) -> str:
     if not rows:
         return ""
-    seeds = len({row["seed"] for row in rows})
+    run = {(row["world"], row["seed"]) for row in rows}
+    most = len({seed for _, seed in run})
+    told = "one seed" if most == 1 else f"the mean over up to {most} seeds and its standard error"
+    every = len(SHARES) * len(SHARES_SEEDS)
+    left = f" {len(run)} of {every} deals have been run." if len(run) < every else ""
     return (
         "## On frozen features\n\n"
-        "All methods on vectors of a frozen EfficientNet-Lite1 of the same images, a pool of 18,000, what `odst init` writes; the mean over "
-        f"{seeds} seeds and its standard error of the last round's error in %, and its OD-AUROC. Logistic regression on the labels is the row to beat "
+        "All methods on vectors of a frozen EfficientNet-Lite1 of the same images, a pool of 18,000, what `odst init` writes; every seed deals other images. "
+        f"Error of the last round in % and its OD-AUROC, {told}.{left} Logistic regression on the labels is the row to beat "
         "(`python -m benchmarks.few_labels`).\n\n" + shares_tables(rows)
     )
 

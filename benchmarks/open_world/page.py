@@ -124,7 +124,7 @@ python -m benchmarks.open_world --data FOLDER      # or without --data, after `o
   image is repeated at most three times. The same for all methods but *odst-auto*'s α.
 - **Rows.** *odst* is the paper's. *odst-auto* is what `odst init` writes of the method but for the ratio ([Few labels](method.md#few-labels)): val_in chooses the weight of the rest, the base spares a part of
   it, two α follow the sizes of the sets, and each labelled image stands five times in T ∪ I, of which students have a fifth of the epochs: as many
-  passes over T, a fifth of those over I, about half of the time. The base of *st* is the labels
+  passes over T, a fifth of those over I. The base of *st* is the labels
   alone. *bound* is T and all related images with their true labels; *supervised+val_in* is T and val_in, because val_in's labels steer thresholds and the choice of the model.
 - **Corruption error**: 1,000 fixed test images with each of the 15 corruptions, the five levels in turn, made once.
 - Settled on val_in and val_out of seed 100; no seed was left out. After test errors of seeds 0 and 1 had been seen with students of 20 epochs, these were lengthened to

@@ -11,7 +11,7 @@ from benchmarks.open_world.jobs import Job, identity, images_seen, jobs, schedul
 from benchmarks.open_world.known import by_job, known_jobs
 from benchmarks.open_world.peers import budget, peer_table, peers
 from benchmarks.open_world.sweep import ALONE, area, curves, last_rounds, slope, sweep_tables
-from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, cut
+from benchmarks.open_world.world import CONFUSED, NEAR, SIDES, SWEEP, Set, build, cut
 
 from odst.errors import UserError
 from odst.run.config import read_config
@@ -60,6 +60,22 @@ def test_a_third_of_the_large_world_is_related(sets) -> None:
     assert 2 * len(world["related"].x) == len(world["unrelated"].x)
     with pytest.raises(UserError, match="world 33: it needs 14700 related images, and there are 10"):
         cut("33", sets | {"related": sets["val_in"]})
+
+
+def test_what_the_leak_guard_takes_out_of_the_pool_is_no_label_of_the_bound(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def some(n: int, *names: str) -> Set:
+        return Set(rng.integers(0, 256, (n * len(names), 32, 32, 3), dtype=np.uint8), np.repeat(names, n))
+
+    sets = {role: some(2, "cat", "dog") for role in ("labelled", "val_in", "test", "related")}
+    sets |= {"unrelated": some(3, "chair"), "val_out": some(3, "lamp"), "out_other": some(3, "bowl")}
+    sets["related"].x[1] = sets["test"].x[0]
+    build(tmp_path / "world", sets, None)
+    with np.load(tmp_path / "world" / "related.npz") as file:
+        known = {image.tobytes(): name for image, name in zip(file["x"], file["labels"], strict=True)}
+    left = [0, 2, 3]
+    assert known == {sets["related"].x[i].tobytes(): sets["related"].names[i] for i in left}
 
 
 def row(world: str, method: str, seed: int, t: int, error: float) -> dict:

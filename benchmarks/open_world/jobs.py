@@ -92,7 +92,7 @@ def sweep(seed: int) -> Iterator[Job]:
         yield Job(world, "st-ot", "st-ot", seed, few())
 
 
-# Times as many epochs with 1,000 labelled images: a base has as many steps as with 4,000, and a student with as many selected ones more
+# Times as many epochs with 1,000 labelled images: a base has as many steps as with 4,000; a student, whose T ∪ I is larger, half its epochs
 FEW_BASE, FEW_STUDENT = 4, 2
 
 
